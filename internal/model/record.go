@@ -129,3 +129,18 @@ type Position struct {
 
 // NoPosition is the state of a partition nobody has acked in.
 func NoPosition() Position { return Position{Committed: -1} }
+
+// PartitionStats describes one partition; field order is the order of emission
+// (spec/http-api section 7.3). A partition that could not be asked has zero numbers.
+type PartitionStats struct {
+	Index           int    `json:"index"`
+	Segments        int    `json:"segments"`
+	OldestOffset    int64  `json:"oldest_offset"`
+	NextOffset      int64  `json:"next_offset"` // may lead HighWatermark during a commit
+	HighWatermark   int64  `json:"high_watermark"`
+	SizeBytes       int64  `json:"size_bytes"`
+	OldestSegmentAt int64  `json:"oldest_segment_at,omitempty"` // Unix seconds
+	OwnerNode       string `json:"owner_node"`
+	Status          string `json:"status"` // ok, owner_unavailable
+	OwnerLiveness   string `json:"owner_liveness,omitempty"`
+}

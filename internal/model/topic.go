@@ -156,6 +156,24 @@ type Assignment struct {
 	Target    string `json:"target,omitempty"` // member id a move is taking it to
 }
 
+// TopicView is one topic with its placement as the local replica knows it: an
+// immutable value, shared between all readers, replaced as a whole when the topic
+// or its placement changes. Hot paths hold and compare pointers.
+type TopicView struct {
+	Topic
+	Owners  []string // member id per partition; "" = unassigned
+	Targets []string // member id a move takes the partition to; nil when none moves
+}
+
+// OwnerOf returns the member that owns partition p, "" when p is out of range or
+// unassigned.
+func (v *TopicView) OwnerOf(p int) string {
+	if p < 0 || p >= len(v.Owners) {
+		return ""
+	}
+	return v.Owners[p]
+}
+
 // PartitionKey names one partition of a topic by name.
 type PartitionKey struct {
 	Topic     string

@@ -55,7 +55,8 @@ type File interface {
 	Stat() (Info, error)
 }
 
-// Dir is a pinned directory. Names are single path elements.
+// Dir is a pinned directory. Names are single path elements; anything else is
+// fs.ErrInvalid.
 type Dir interface {
 	io.Closer
 	// Open opens or creates a file inside this directory and nowhere else.

@@ -77,6 +77,11 @@ func (OS) Stat(name string) (Info, error) {
 // Space implements FS.
 func (OS) Space(name string) (Space, error) { return space(name) }
 
+// isElement reports whether name is a single path element, as Dir.Open wants it.
+func isElement(name string) bool {
+	return name != "" && name != "." && name != ".." && !strings.ContainsAny(name, "/\\\x00")
+}
+
 func infoOf(fi fs.FileInfo) Info {
 	return Info{Name: fi.Name(), Size: fi.Size(), ModTime: fi.ModTime(), IsDir: fi.IsDir(), ID: fileID(fi)}
 }
@@ -96,7 +101,10 @@ func (f osFile) Stat() (Info, error) {
 type osDir struct{ root *os.Root }
 
 func (d osDir) Open(name string, flag int) (File, error) {
-	f, err := d.root.OpenFile(filepath.Base(name), flag, fileMode)
+	if !isElement(name) {
+		return nil, &fs.PathError{Op: "openat", Path: name, Err: fs.ErrInvalid}
+	}
+	f, err := d.root.OpenFile(name, flag, fileMode)
 	if err != nil {
 		return nil, err
 	}
@@ -120,7 +128,9 @@ func (d osDir) Stat() (Info, error) {
 	if err != nil {
 		return Info{}, err
 	}
-	return infoOf(fi), nil
+	info := infoOf(fi)
+	info.Name = filepath.Base(d.root.Name()) // Stat(".") calls it "."
+	return info, nil
 }
 
 func (d osDir) Close() error { return d.root.Close() }

@@ -23,7 +23,9 @@ type Delivery struct {
 	// wire. Raw tells them apart from other JSON.
 	Payload []byte
 	// Raw is the payload as the answer carried it: a JSON value.
-	Raw           json.RawMessage
+	Raw json.RawMessage
+	// Binary says that Raw is the base64 of the payload: it is neither JSON nor text.
+	Binary        bool
 	Timestamp     time.Time // commit time, to the second
 	Handle        string    // names this lease; "" on a replay
 	DeliveryCount int       // 1 for the first delivery by the owner process; 0 on a replay
@@ -48,7 +50,7 @@ var errEncoding = errors.New("unknown encoding")
 func (w *wireMessage) delivery() (Delivery, error) {
 	d := Delivery{
 		Topic: w.Topic, Partition: w.Partition, Offset: w.Offset, Raw: w.Payload, Payload: w.Payload,
-		Timestamp: time.Unix(w.Timestamp, 0), Handle: w.ReceiptHandle, DeliveryCount: w.DeliveryCount,
+		Binary: w.PayloadEncoding != "", Timestamp: time.Unix(w.Timestamp, 0), Handle: w.ReceiptHandle, DeliveryCount: w.DeliveryCount,
 	}
 	var err error
 	if w.Key != nil {

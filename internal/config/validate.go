@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strings"
 	"time"
 
 	"github.com/narad-mq/narad/internal/model"
@@ -74,7 +75,7 @@ func (c *Config) validateHTTP(p *problems) {
 func (c *Config) validateCluster(p *problems) {
 	cl := &c.Cluster
 	checkAddr(p, "cluster.addr", cl.Addr)
-	p.check(cl.Addr != c.HTTP.Addr, "cluster.addr (%s) must differ from http.addr (%s)", cl.Addr, c.HTTP.Addr)
+	p.check(cl.Addr != c.HTTP.Addr || strings.HasSuffix(cl.Addr, ":0"), "cluster.addr (%s) must differ from http.addr (%s)", cl.Addr, c.HTTP.Addr)
 	if cl.AdvertiseAddr != "" {
 		checkAddr(p, "cluster.advertise_addr", cl.AdvertiseAddr)
 	}

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 )
 
 // Modes of what OS creates (spec/storage-and-produce section 2).
@@ -30,6 +31,10 @@ func (OS) Open(name string, flag int) (File, error) {
 func (OS) OpenDir(name string) (Dir, error) {
 	root, err := os.OpenRoot(name)
 	if err != nil {
+		// OpenRoot's own error for a file matches no sentinel.
+		if fi, serr := os.Stat(name); serr == nil && !fi.IsDir() {
+			err = &fs.PathError{Op: "open", Path: name, Err: syscall.ENOTDIR}
+		}
 		return nil, err
 	}
 	return osDir{root}, nil

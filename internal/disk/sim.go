@@ -230,17 +230,17 @@ func (s *Sim) Rename(oldname, newname string) error {
 			return syscall.EINVAL
 		case n == nil:
 			return fs.ErrNotExist
-		case n == over:
-			return nil
 		case over != nil && over.isDir():
 			return fs.ErrExist
-		case over != nil && n.isDir():
-			return syscall.ENOTDIR
+		case n == over:
+			return nil
 		case n.isDir() && inside(clean(newname), clean(oldname)):
 			return syscall.EINVAL
+		case over != nil && n.isDir():
+			return syscall.ENOTDIR
 		}
 		if from == to {
-			s.change(from, entry{oldbase, nil}, entry{newbase, n})
+			s.change(from, entry{newbase, n}, entry{oldbase, nil}) // the file is never without a name
 			return nil
 		}
 		s.move(from, oldbase, to, newbase, n)

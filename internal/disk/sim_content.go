@@ -242,7 +242,7 @@ func (c *content) crashSector(num int64, f fate, rng *rand.Rand) sector {
 	case 0:
 		return old
 	case 1: // allocated, never written: zero where nothing durable was
-		return cut(old, c.low-num*sectorSize)
+		return overlay(old, nil, c.low-num*sectorSize, c.size-num*sectorSize)
 	case 2, 3:
 		return c.newest(num, old)
 	default:
@@ -253,17 +253,23 @@ func (c *content) crashSector(num int64, f fate, rng *rand.Rand) sector {
 // newest is the current image of a sector, and the durable one past the current
 // end: if the cut that set that end is undone, its bytes are back.
 func (c *content) newest(num int64, old sector) sector {
-	end := c.size - num*sectorSize
-	cur := c.cur[num]
-	if end >= sectorSize || old == nil {
-		return cur
+	return overlay(old, c.cur[num], 0, c.size-num*sectorSize)
+}
+
+// overlay is under with its bytes [from, to) taken from over.
+func overlay(under, over sector, from, to int64) sector {
+	from, to = max(from, 0), min(to, sectorSize)
+	if from >= to {
+		return under
 	}
-	out := *old
-	for i := range max(end, 0) {
-		out[i] = 0
-		if cur != nil {
-			out[i] = cur[i]
-		}
+	out := new([sectorSize]byte)
+	if under != nil {
+		*out = *under
 	}
-	return &out
+	if over == nil {
+		clear(out[from:to])
+	} else {
+		copy(out[from:to], over[from:to])
+	}
+	return out
 }

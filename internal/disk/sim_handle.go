@@ -191,13 +191,10 @@ func (d *simDir) Stat() (Info, error) {
 	return d.n.info(path.Base(d.name)), nil
 }
 
-// Close implements io.Closer.
+// Close implements io.Closer; like the real one's it may be called again.
 func (d *simDir) Close() error {
 	d.s.mu.Lock()
 	defer d.s.mu.Unlock()
-	if d.closed {
-		return pathError("close", d.name, fs.ErrClosed)
-	}
 	d.closed = true
 	return nil
 }

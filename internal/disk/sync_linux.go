@@ -22,7 +22,9 @@ func syncData(f *os.File) error {
 			}
 		}
 	})
-	if err == nil {
+	if err != nil {
+		err = fs.ErrClosed // the only way Control fails; its own error matches no sentinel
+	} else {
 		err = serr
 	}
 	if err != nil {

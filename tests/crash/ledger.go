@@ -1,0 +1,161 @@
+// Package crash drives the real binary through crashes and judges what it did by a
+// ledger of what clients were told: the oracles O1 (no loss), O2 (no invention) and O3
+// (acks stick) of the reliability specification.
+package crash
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// message is what the tests produce: an id and a body that follows from it, so that a
+// delivered body proves which message it is.
+type message struct {
+	ID   string `json:"id"`
+	Body string `json:"body"`
+}
+
+func newMessage(id string) []byte {
+	b, err := json.Marshal(message{ID: id, Body: bodyOf(id)})
+	if err != nil {
+		panic(err) // two strings always encode
+	}
+	return b
+}
+
+func bodyOf(id string) string {
+	sum := sha256.Sum256([]byte(id))
+	return hex.EncodeToString(sum[:])
+}
+
+// entry is what the ledger knows of one message.
+type entry struct {
+	accepted  bool // answered 202
+	delivered int
+	acked     time.Time // when the 204 of its first ack was received; zero = never
+}
+
+// ledger records every answer clients got. Safe for concurrent use.
+type ledger struct {
+	mu       sync.Mutex // guards everything below
+	messages map[string]*entry
+	faults   []time.Time // when the node was killed
+	problems []string
+	late     int // redeliveries after an ack, inside the promised window
+}
+
+func newLedger() *ledger { return &ledger{messages: map[string]*entry{}} }
+
+// sending notes that a produce of id is about to be sent: from here on it may exist.
+func (l *ledger) sending(id string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.messages[id] = &entry{}
+}
+
+func (l *ledger) accepted(id string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.messages[id].accepted = true
+}
+
+func (l *ledger) killed(at time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.faults = append(l.faults, at)
+}
+
+// deliver judges one delivered payload. began is when the consume that brought it was
+// sent; window is how long before a kill an ack may be forgotten.
+func (l *ledger) deliver(payload []byte, began time.Time, window time.Duration) (id string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var m message
+	if err := json.Unmarshal(payload, &m); err != nil || m.Body != bodyOf(m.ID) {
+		l.problem("O2: delivered bytes are no message of ours: %.100q", payload)
+		return ""
+	}
+	e := l.messages[m.ID]
+	if e == nil {
+		l.problem("O2: delivered %s, which was never produced", m.ID)
+		return ""
+	}
+	e.delivered++
+	if !e.acked.IsZero() && began.After(e.acked) {
+		if l.forgivable(e.acked, window) {
+			l.late++
+		} else {
+			l.problem("O3: %s delivered again %v after its ack, no crash within %v of it", m.ID, began.Sub(e.acked), window)
+		}
+	}
+	return m.ID
+}
+
+// forgivable reports whether a kill came within window after an ack.
+func (l *ledger) forgivable(acked time.Time, window time.Duration) bool {
+	for _, f := range l.faults {
+		if d := f.Sub(acked); d >= 0 && d <= window {
+			return true
+		}
+	}
+	return false
+}
+
+func (l *ledger) acked(id string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if e := l.messages[id]; e.acked.IsZero() {
+		e.acked = time.Now()
+	}
+}
+
+func (l *ledger) problem(format string, args ...any) {
+	if len(l.problems) < 20 {
+		l.problems = append(l.problems, fmt.Sprintf(format, args...))
+	}
+}
+
+// undelivered are accepted messages nobody was given yet.
+func (l *ledger) undelivered() (ids []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for id, e := range l.messages {
+		if e.accepted && e.delivered == 0 {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+// unacked are accepted messages without an acked delivery.
+func (l *ledger) unacked() (n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, e := range l.messages {
+		if e.accepted && e.acked.IsZero() {
+			n++
+		}
+	}
+	return n
+}
+
+// counts sums the ledger up for the report.
+func (l *ledger) counts() (sent, accepted, delivered, acked, late int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, e := range l.messages {
+		sent++
+		delivered += e.delivered
+		if e.accepted {
+			accepted++
+		}
+		if !e.acked.IsZero() {
+			acked++
+		}
+	}
+	return sent, accepted, delivered, acked, l.late
+}

@@ -17,7 +17,8 @@ type Clock interface {
 }
 
 // Timer is a resettable one-shot timer with the semantics of time.Timer since Go
-// 1.23: after Stop or Reset no stale value is received.
+// 1.23: after Stop or Reset no stale value is received, and both report true for a
+// timer whose value nobody has received yet.
 type Timer interface {
 	C() <-chan time.Time
 	Reset(d time.Duration) bool
@@ -113,13 +114,15 @@ func (t *fakeTimer) Stop() bool {
 	return t.disarm()
 }
 
-// disarm forgets the timer and drains a value nobody received. Caller holds mu.
+// disarm forgets the timer and drains a value nobody received; like time.Timer it
+// counts a timer with such a value as armed. Caller holds mu.
 func (t *fakeTimer) disarm() bool {
 	_, armed := t.f.timers[t]
 	delete(t.f.timers, t)
 	select {
 	case <-t.ch:
+		return true
 	default:
+		return armed
 	}
-	return armed
 }

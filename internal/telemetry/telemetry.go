@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"runtime"
 	"strings"
 	"sync"
 	"time"
@@ -74,8 +75,9 @@ func replaceAttr(groups []string, a slog.Attr) slog.Attr {
 // Discard is a logger that drops everything.
 func Discard() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
-// limitKeysMax bounds how many distinct keys a Limiter remembers; past it the
-// oldest half of them is forgotten, which can only let a line through early.
+// limitKeysMax bounds how many distinct keys a Limiter remembers. Past it the keys
+// whose period is over are forgotten, and of the others any until half of the bound
+// is left, which can only let a line through early.
 const limitKeysMax = 4096
 
 // Limiter lets one line per key and period through, for conditions that repeat.
@@ -101,14 +103,14 @@ func (l *Limiter) Allow(key string) bool {
 		return false
 	}
 	if len(l.last) >= limitKeysMax {
-		l.forgetOldest(now)
+		l.forget(now)
 	}
 	l.last[key] = now
 	return true
 }
 
-// forgetOldest drops the keys whose period is over, or half of all if none is.
-func (l *Limiter) forgetOldest(now time.Time) {
+// forget makes room as limitKeysMax says. Caller holds mu.
+func (l *Limiter) forget(now time.Time) {
 	for k, t := range l.last {
 		if now.Sub(t) >= l.period {
 			delete(l.last, k)
@@ -122,9 +124,17 @@ func (l *Limiter) forgetOldest(now time.Time) {
 	}
 }
 
-// Warn writes a warning through log if the limiter allows it for key.
+// Warn writes a warning through log if the limiter allows it for key. The line
+// names the caller as its source.
 func (l *Limiter) Warn(log *slog.Logger, key, msg string, args ...any) {
-	if l.Allow(key) {
-		log.Log(context.Background(), slog.LevelWarn, msg, args...)
+	ctx := context.Background()
+	if !l.Allow(key) || !log.Enabled(ctx, slog.LevelWarn) {
+		return
 	}
+	var pcs [1]uintptr
+	runtime.Callers(2, pcs[:]) // skips Callers and Warn
+	r := slog.NewRecord(l.clk.Now(), slog.LevelWarn, msg, pcs[0])
+	r.Add(args...)
+	// As slog's own methods do: a line that cannot be written has nowhere to go.
+	_ = log.Handler().Handle(ctx, r)
 }

@@ -1,0 +1,209 @@
+package metastore
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"go.etcd.io/bbolt"
+
+	"github.com/narad-mq/narad/internal/disk"
+	"github.com/narad-mq/narad/internal/model"
+)
+
+// Names in the metastore directory; see the package comment.
+const (
+	fsmName        = "fsm.db"
+	fsmRestoreName = "fsm.db.restore"
+	fsmCopyPrefix  = "fsm.db.snapshot-"
+	fsmStaleName   = "fsm.db.stale"
+	raftName       = "raft.db"
+	raftCreateName = "raft.db.create"
+	snapshotsName  = "snapshots"
+)
+
+const (
+	dbMode      = 0o600
+	lockTimeout = time.Second // a second process on the same file is refused after it
+
+	// mmapBytes is address space, not memory: growing a mapping waits for readers,
+	// so it starts larger than a database of some 100,000 topics.
+	mmapBytes = 256 << 20
+)
+
+// volume is where the metastore lives: bbolt needs real files.
+var volume = disk.OS{}
+
+// boltOptions opens a database of ours. The free list is rebuilt at open instead of
+// being written by every commit.
+func boltOptions(readOnly bool) *bbolt.Options {
+	return &bbolt.Options{
+		Timeout:         lockTimeout,
+		NoFreelistSync:  true,
+		FreelistType:    bbolt.FreelistMapType,
+		InitialMmapSize: mmapBytes,
+		ReadOnly:        readOnly,
+	}
+}
+
+// createDB makes an empty bbolt file durable under its final name: bbolt writes the
+// first pages of a new file one by one, so it is born under another name.
+func createDB(path, transient string) error {
+	db, err := bbolt.Open(transient, dbMode, boltOptions(false))
+	if err != nil {
+		return fmt.Errorf("create %s: %w", path, err)
+	}
+	if err := db.Close(); err != nil {
+		return fmt.Errorf("create %s: %w", path, err)
+	}
+	if err := volume.Rename(transient, path); err != nil {
+		return err
+	}
+	return disk.SyncDir(volume, filepath.Dir(path))
+}
+
+// exists reports whether path names a file that holds any bytes.
+func exists(path string) (bool, error) {
+	info, err := volume.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return err == nil && info.Size > 0, err
+}
+
+// openFSM opens fsm.db for writing and makes sure its buckets are there. Only a
+// database that lacks one is written to.
+func openFSM(path string) (*bbolt.DB, error) {
+	db, err := bbolt.Open(path, dbMode, boltOptions(false))
+	if err != nil {
+		return nil, fmt.Errorf("open %s: %w", path, err)
+	}
+	if err := ensureBuckets(db); err != nil {
+		return nil, errors.Join(fmt.Errorf("open %s: %w", path, err), db.Close())
+	}
+	return db, nil
+}
+
+func ensureBuckets(db *bbolt.DB) error {
+	var missing [][]byte
+	var meta fsmMeta
+	var trusted bool
+	err := db.View(func(tx *bbolt.Tx) (err error) {
+		for _, name := range append([][]byte{bucketMeta}, dataBuckets...) {
+			if tx.Bucket(name) == nil {
+				missing = append(missing, name)
+			}
+		}
+		meta, trusted, err = readFSMMeta(tx)
+		return err
+	})
+	if err != nil || len(missing) == 0 {
+		return err
+	}
+	return db.Update(func(tx *bbolt.Tx) error {
+		for _, name := range missing {
+			if _, err := tx.CreateBucketIfNotExists(name); err != nil {
+				return err
+			}
+		}
+		if trusted {
+			return writeFSMMeta(tx, meta)
+		}
+		return nil
+	})
+}
+
+// fsmFacts is what fsm.db says of itself before anything is decided.
+type fsmFacts struct {
+	holds   bool // some bucket holds a row, or an index is recorded
+	trusted bool
+	meta    fsmMeta
+}
+
+// inspectFSM reads fsm.db without writing a byte to it. A database that applied an
+// entry type this build does not know is refused.
+func inspectFSM(path string) (facts fsmFacts, err error) {
+	ok, err := exists(path)
+	if err != nil || !ok {
+		return fsmFacts{}, err
+	}
+	db, err := bbolt.Open(path, dbMode, boltOptions(true))
+	if err != nil {
+		return fsmFacts{}, fmt.Errorf("open %s: %w", path, err)
+	}
+	defer func() { err = errors.Join(err, db.Close()) }()
+	defer recoverDamage(path, &err)
+	err = db.View(func(tx *bbolt.Tx) (err error) {
+		if facts.meta, facts.trusted, err = readFSMMeta(tx); err != nil {
+			return err
+		}
+		facts.holds = facts.meta.index > 0
+		for _, name := range dataBuckets {
+			if b := tx.Bucket(name); b != nil {
+				if k, _ := b.Cursor().First(); k != nil {
+					facts.holds = true
+				}
+			}
+		}
+		return nil
+	})
+	if err == nil && facts.meta.newest > NewestType {
+		err = newerDatabase(path, facts.meta.newest)
+	}
+	return facts, err
+}
+
+// errNewerDatabase: the file applied an entry type this build does not know.
+var errNewerDatabase = errors.New("written by a newer Narad release than this build")
+
+func newerDatabase(path string, newest EntryType) error {
+	return fmt.Errorf("%s: %w: it has applied entry type %d, this build applies 1 to %d",
+		path, errNewerDatabase, uint8(newest), uint8(NewestType))
+}
+
+// recoverDamage turns a panic of bbolt, its answer to pages that make no sense,
+// into an error: bytes from disk never take the process down.
+func recoverDamage(path string, err *error) {
+	if r := recover(); r != nil {
+		*err = errors.Join(*err, fmt.Errorf("%s: %w: %v", path, model.ErrCorrupt, r))
+	}
+}
+
+// removeLeftovers deletes the transient files of an earlier process: copies and
+// half-installed images, which hold nothing that fsm.db, the log or a finished
+// snapshot does not.
+func removeLeftovers(dir string) error {
+	entries, err := volume.List(dir)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if e.IsDir {
+			continue
+		}
+		if e.Name == fsmRestoreName || e.Name == raftCreateName || strings.HasPrefix(e.Name, fsmCopyPrefix) {
+			if err := volume.Remove(filepath.Join(dir, e.Name)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// setAside renames fsm.db to fsm.db.stale, or to fsm.db.stale.<ns> when an earlier
+// one is still there, and returns the new name.
+func setAside(dir string, now time.Time) (string, error) {
+	stale := filepath.Join(dir, fsmStaleName)
+	if _, err := volume.Stat(stale); err == nil {
+		stale = fmt.Sprintf("%s.%d", stale, now.UnixNano())
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		return "", err
+	}
+	if err := volume.Rename(filepath.Join(dir, fsmName), stale); err != nil {
+		return "", err
+	}
+	return stale, disk.SyncDir(volume, dir)
+}

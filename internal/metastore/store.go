@@ -1,0 +1,311 @@
+package metastore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hashicorp/raft"
+	raftboltdb "github.com/hashicorp/raft-boltdb/v2"
+	"go.etcd.io/bbolt"
+
+	"github.com/narad-mq/narad/internal/clock"
+	"github.com/narad-mq/narad/internal/model"
+)
+
+// Store is the metastore of one node. All methods are safe for concurrent use.
+type Store struct {
+	fsm       *fsm
+	raft      *raft.Raft
+	logs      *raftboltdb.BoltStore
+	stream    *stream
+	transport *raft.NetworkTransport
+	collector *collector
+	clock     clock.Clock
+	log       *slog.Logger
+	self      Options
+	started   time.Time
+
+	quit chan struct{} // closed by Close; the state machine's too
+	done chan struct{} // closed when the state machine stopped
+	leadership
+	background
+}
+
+// leadership is what this node knows of its own.
+type leadership struct {
+	term         atomic.Uint64 // term whose barrier passed and record is written; 0 = none
+	caughtUp     chan struct{} // closed once the replica was current
+	caughtUpOnce sync.Once
+}
+
+// background holds the goroutines of a Store: the notifier, the leadership watch,
+// and one wait per proposal in flight.
+type background struct {
+	mu     sync.Mutex // guards closed, and with it that nothing starts after it
+	closed bool
+	wg     sync.WaitGroup
+	once   sync.Once
+	err    error // of Close
+
+	raftOnce sync.Once
+	raftErr  error // of Raft's shutdown
+}
+
+// start runs f on a goroutine Close waits for; false after Close.
+func (b *background) start(f func()) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.closed {
+		b.wg.Go(f)
+	}
+	return !b.closed
+}
+
+// close refuses further starts; the goroutines running are still to be waited for.
+func (b *background) close() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.closed = true
+}
+
+// Result is the outcome of an applied command.
+type Result struct {
+	Index uint64 // Raft index of the entry
+}
+
+// Topic returns the view of a topic: one map load, no lock, no database.
+func (s *Store) Topic(name string) (*model.TopicView, bool) { return s.fsm.catalog.topic(name) }
+
+// TopicsVersion moves after every change of a topic or its placement is visible:
+// while it stands, Topic answers as before.
+func (s *Store) TopicsVersion() uint64 { return s.fsm.catalog.version.Load() }
+
+// Range calls f with every topic, in no order, until it returns false. Topics
+// that change meanwhile may or may not be seen.
+func (s *Store) Range(f func(*model.TopicView) bool) { s.fsm.catalog.forEach(f) }
+
+// ListTopics returns up to limit topics whose names follow after, in byte order,
+// and whether another one follows them (spec/http-api section 8.2).
+func (s *Store) ListTopics(after string, limit int) (page []*model.TopicView, more bool) {
+	names := s.fsm.catalog.sortedNames()
+	i, found := slices.BinarySearch(names, after)
+	if found {
+		i++
+	}
+	for ; i < len(names); i++ {
+		v, ok := s.Topic(names[i])
+		if !ok {
+			continue // deleted since the names were sorted
+		}
+		if len(page) >= limit {
+			return page, true
+		}
+		page = append(page, v)
+	}
+	return page, false
+}
+
+// NameTaken returns the topic whose name is this one, or differs from it only by
+// letter case.
+func (s *Store) NameTaken(name string) (existing string, ok bool) {
+	return s.fsm.catalog.nameTaken(name)
+}
+
+// Members returns the member records, ascending by id; the slice is shared.
+func (s *Store) Members() []model.Member { return *s.fsm.catalog.members.Load() }
+
+// OwnedPartitions is how many partitions a member owns.
+func (s *Store) OwnedPartitions(member string) int { return s.fsm.catalog.ownedBy(member) }
+
+// Subscribe calls f with every topic that changed, in the order of the changes, on
+// one goroutine of the store; v is the view at the time of the call, nil when the
+// topic is gone. Changes of one topic that pile up are told once, so a delete and
+// recreate may show as another incarnation only. f must not block for long: later
+// subscribers wait.
+func (s *Store) Subscribe(f func(name string, v *model.TopicView)) (cancel func()) {
+	return s.fsm.catalog.notify.subscribe(func(name string) {
+		v, _ := s.Topic(name)
+		f(name, v)
+	})
+}
+
+// User reads one user's record.
+func (s *Store) User(name string) (u User, ok bool, err error) {
+	err = s.fsm.view(func(tx *bbolt.Tx) (err error) {
+		u, ok, err = getJSON[User](tx, bucketUsers, []byte(name))
+		return err
+	})
+	return u, ok, err
+}
+
+// Schemas reads a topic's schema history; version n is at index n-1.
+func (s *Store) Schemas(topic string) (history [][]byte, err error) {
+	err = s.fsm.view(func(tx *bbolt.Tx) (err error) {
+		history, err = newTxn(tx).schemas(topic)
+		return err
+	})
+	return history, err
+}
+
+// Propose commits a command and returns once this node's replica shows it. A
+// refusal of the state machine is the command's sentinel (model.ErrTopicExists and
+// so on). ErrUnavailable alone means nothing was written; together with
+// ErrOutcomeUnknown the change may still be applied.
+func (s *Store) Propose(ctx context.Context, c Command) (Result, error) {
+	if err := s.Writable(); err != nil {
+		return Result{}, err
+	}
+	return s.propose(ctx, c)
+}
+
+func (s *Store) propose(ctx context.Context, c Command) (Result, error) {
+	b, err := encodeEntry(c)
+	if err != nil {
+		return Result{}, err
+	}
+	if err := ctx.Err(); err != nil {
+		return Result{}, fmt.Errorf("%w: %w", model.ErrUnavailable, err)
+	}
+	future := s.raft.Apply(b, enqueueTimeout)
+	if err := s.await(ctx, future); err != nil {
+		return Result{}, err
+	}
+	out, ok := future.Response().(outcome)
+	switch {
+	case !ok: // only an entry that was held already has no outcome
+		return Result{Index: future.Index()}, nil
+	case errors.Is(out.err, ErrStopped):
+		return Result{}, unknownOutcome(out.err)
+	}
+	return Result{Index: out.index}, out.err
+}
+
+// Bounds of waiting for Raft.
+const (
+	enqueueTimeout = 5 * time.Second // for room in Raft's queue
+	barrierTimeout = 5 * time.Second // spec: barrier timeout
+)
+
+// await waits for a future, or for ctx. Errors are ErrUnavailable, with
+// ErrOutcomeUnknown unless Raft says that nothing was appended.
+func (s *Store) await(ctx context.Context, future raft.Future) error {
+	if ctx.Done() == nil {
+		return raftError(future.Error())
+	}
+	answered := make(chan error, 1)
+	if !s.start(func() { answered <- future.Error() }) {
+		return unknownOutcome(model.ErrShuttingDown)
+	}
+	select {
+	case err := <-answered:
+		return raftError(err)
+	case <-ctx.Done():
+		return unknownOutcome(ctx.Err())
+	}
+}
+
+func raftError(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, raft.ErrNotLeader), errors.Is(err, raft.ErrEnqueueTimeout), errors.Is(err, raft.ErrLeadershipTransferInProgress):
+		return fmt.Errorf("%w: %w", model.ErrUnavailable, err)
+	}
+	return unknownOutcome(err)
+}
+
+func unknownOutcome(cause error) error {
+	return fmt.Errorf("%w: %w: %w", model.ErrUnavailable, model.ErrOutcomeUnknown, cause)
+}
+
+// Barrier returns once this node, as the leader, has applied every entry committed
+// before the call; at most 5 s.
+func (s *Store) Barrier(ctx context.Context) error {
+	if err := s.fsm.stopErr(); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, barrierTimeout)
+	defer cancel()
+	if err := s.await(ctx, s.raft.Barrier(barrierTimeout)); err != nil {
+		return fmt.Errorf("metastore barrier: %w", err)
+	}
+	return s.fsm.stopErr() // Raft answers a barrier even when the machine has stopped
+}
+
+// Confirmation is the leader's word on whether a topic incarnation still exists.
+type Confirmation uint8
+
+// The answers of ConfirmGone. Only Gone allows anything to be destroyed.
+const (
+	Unknown Confirmation = iota // could not be had; keep the data
+	Live                        // the topic exists as this incarnation
+	Gone                        // no topic of that name, or another incarnation
+)
+
+func (c Confirmation) String() string {
+	switch c {
+	case Live:
+		return "live"
+	case Gone:
+		return "gone"
+	}
+	return "unknown"
+}
+
+// ConfirmGone asks whether the incarnation id of a topic is gone for good. The
+// leader passes a barrier and reads its state after it; without leadership the
+// answer is Unknown and the reason why. With id unknown only the absence of the
+// name is Gone.
+func (s *Store) ConfirmGone(ctx context.Context, name string, id model.Incarnation) (Confirmation, error) {
+	if err := s.Barrier(ctx); err != nil {
+		return Unknown, err
+	}
+	v, ok := s.Topic(name)
+	switch {
+	case !ok, id.Differs(v.ID):
+		return Gone, nil
+	}
+	return Live, nil
+}
+
+// Done is closed when the node stopped applying entries (an entry type it does not
+// know, a write its disk refuses): the process must exit non-zero. Err says why.
+func (s *Store) Done() <-chan struct{} { return s.done }
+
+// Err is why the node stopped applying entries, nil while it applies.
+func (s *Store) Err() error { return s.fsm.stopErr() }
+
+// Close stops Raft and closes every file. It is idempotent.
+func (s *Store) Close() error {
+	s.once.Do(func() {
+		close(s.quit)
+		s.background.close()
+		err := s.stopRaft()
+		s.wg.Wait()
+		if s.collector != nil {
+			s.self.Registry.Unregister(s.collector)
+		}
+		s.err = errors.Join(err, s.logs.Close(), s.fsm.close())
+	})
+	return s.err
+}
+
+// stopRaft shuts down whatever startRaft got to start, and waits for it. Only
+// Raft's first shutdown can be waited for, hence the once.
+func (s *Store) stopRaft() error {
+	s.raftOnce.Do(func() {
+		switch {
+		case s.raft != nil:
+			s.raftErr = s.raft.Shutdown().Error() // closes the transport too
+		case s.transport != nil:
+			s.raftErr = s.transport.Close()
+		}
+	})
+	return s.raftErr
+}

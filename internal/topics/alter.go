@@ -1,0 +1,111 @@
+package topics
+
+import (
+	"context"
+
+	"github.com/narad-mq/narad/internal/metastore"
+	"github.com/narad-mq/narad/internal/model"
+)
+
+// AlterRequest changes a topic (spec/http-api section 8.4); nil fields stay. A cap
+// of 0 sets the server's default, partitions of 0 count as absent.
+type AlterRequest struct {
+	RetentionMS   *int64
+	MaxInFlight   *int
+	MaxAckedAhead *int
+	Partitions    *int
+}
+
+// group is one step of an alter: it commits on its own.
+type group func(ctx context.Context, v *model.TopicView, r AlterRequest) error
+
+// Alter applies retention, caps and partitions, in this order, each its own
+// commit: the first failure answers and the earlier groups stay (TA-15). It returns
+// the topic after the change.
+func (m *Manager) Alter(ctx context.Context, name string, r AlterRequest) (*model.TopicView, error) {
+	unlock, err := m.locks.lock(ctx, foldName(name))
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	groups := m.groups(r)
+	if len(groups) == 0 {
+		if _, ok := m.store.Topic(name); !ok {
+			return nil, model.ErrTopicNotFound
+		}
+		return nil, invalid("no field to change")
+	}
+	for _, apply := range groups {
+		err := m.compareAndSet(name, func(v *model.TopicView) error { return apply(ctx, v, r) })
+		if err != nil {
+			return nil, err
+		}
+	}
+	v, ok := m.store.Topic(name)
+	if !ok {
+		return nil, model.ErrTopicNotFound
+	}
+	return v, nil
+}
+
+func (m *Manager) groups(r AlterRequest) (groups []group) {
+	if r.RetentionMS != nil {
+		groups = append(groups, m.alterRetention)
+	}
+	if r.MaxInFlight != nil || r.MaxAckedAhead != nil {
+		groups = append(groups, m.alterCaps)
+	}
+	if r.Partitions != nil && *r.Partitions != 0 {
+		groups = append(groups, m.alterPartitions)
+	}
+	return groups
+}
+
+func (m *Manager) alterRetention(ctx context.Context, v *model.TopicView, r AlterRequest) error {
+	if err := checkRetention(*r.RetentionMS); err != nil {
+		return err
+	}
+	return m.propose(ctx, metastore.UpdateTopic{Name: v.Name, ID: v.ID, RetentionMS: r.RetentionMS})
+}
+
+func (m *Manager) alterCaps(ctx context.Context, v *model.TopicView, r AlterRequest) error {
+	update := metastore.UpdateTopic{Name: v.Name, ID: v.ID}
+	if r.MaxInFlight != nil {
+		n := orDefault(*r.MaxInFlight, m.defaults.MaxInFlight)
+		if err := checkCap("max_in_flight_per_partition", n); err != nil {
+			return err
+		}
+		update.MaxInFlight = &n
+	}
+	if r.MaxAckedAhead != nil {
+		n := orDefault(*r.MaxAckedAhead, m.defaults.MaxAckedAhead)
+		if err := checkCap("max_acked_ahead_per_partition", n); err != nil {
+			return err
+		}
+		update.MaxAckedAhead = &n
+	}
+	return m.propose(ctx, update)
+}
+
+func (m *Manager) alterPartitions(ctx context.Context, v *model.TopicView, r AlterRequest) error {
+	n := *r.Partitions
+	if n <= v.Partitions {
+		return invalid("partitions %d, must be greater than the current %d", n, v.Partitions)
+	}
+	if err := checkRange("partitions", n, model.PartitionsMin, m.defaults.MaxPartitions); err != nil {
+		return err
+	}
+	owners, done, err := m.place(n-v.Partitions, "topic partitions increased without immediate assignment", v.Name)
+	if err != nil {
+		return err
+	}
+	defer done()
+	return m.propose(ctx, metastore.UpdateTopic{
+		Name: v.Name, ID: v.ID, Partitions: &n, PartitionsFrom: v.Partitions, Owners: owners,
+	})
+}
+
+func (m *Manager) propose(ctx context.Context, c metastore.Command) error {
+	_, err := m.store.Propose(ctx, c)
+	return err
+}

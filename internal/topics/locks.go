@@ -1,0 +1,50 @@
+package topics
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"github.com/narad-mq/narad/internal/model"
+)
+
+// nameLocks serialises the changes of each name. A name takes room only while
+// somebody holds or awaits its lock.
+type nameLocks struct {
+	mu   sync.Mutex // guards held
+	held map[string]*nameLock
+}
+
+type nameLock struct {
+	users int           // holding or waiting; guarded by nameLocks.mu
+	slot  chan struct{} // capacity 1, full while held
+}
+
+func newNameLocks() *nameLocks { return &nameLocks{held: map[string]*nameLock{}} }
+
+// lock waits for the name's lock, or for ctx.
+func (l *nameLocks) lock(ctx context.Context, name string) (unlock func(), err error) {
+	l.mu.Lock()
+	n := l.held[name]
+	if n == nil {
+		n = &nameLock{slot: make(chan struct{}, 1)}
+		l.held[name] = n
+	}
+	n.users++
+	l.mu.Unlock()
+	select {
+	case n.slot <- struct{}{}:
+		return func() { <-n.slot; l.leave(name, n) }, nil
+	case <-ctx.Done():
+		l.leave(name, n)
+		return nil, fmt.Errorf("%w: waiting for another change of %q: %w", model.ErrUnavailable, name, ctx.Err())
+	}
+}
+
+func (l *nameLocks) leave(name string, n *nameLock) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if n.users--; n.users == 0 {
+		delete(l.held, name)
+	}
+}

@@ -1,0 +1,201 @@
+// Package topics is the topic manager: it checks a change of topics against the
+// rules of the API, proposes it to the metastore, and retries once when the topic
+// changed in between. It runs on the Raft leader, whose replica holds every change
+// that was ever answered.
+package topics
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+
+	"github.com/narad-mq/narad/internal/clock"
+	"github.com/narad-mq/narad/internal/metastore"
+	"github.com/narad-mq/narad/internal/model"
+	"github.com/narad-mq/narad/internal/telemetry"
+)
+
+// Store is what the manager needs of the metastore. Propose returns once the local
+// replica shows the change, so what a manager answers can be used at once.
+type Store interface {
+	Placement
+	Topic(name string) (*model.TopicView, bool)
+	NameTaken(name string) (existing string, ok bool)
+	Writable() error
+	Propose(ctx context.Context, c metastore.Command) (metastore.Result, error)
+}
+
+// Defaults are the values of fields a request leaves out (spec/operations section
+// 2.4, topic). Times are milliseconds.
+type Defaults struct {
+	Partitions    int
+	MaxPartitions int
+	RetentionMS   int64 // 0 keeps forever
+	VisibilityMS  int64
+	MaxInFlight   int
+	MaxAckedAhead int
+}
+
+// Options configures a Manager.
+type Options struct {
+	Store    Store
+	Defaults Defaults
+	Node     string       // this node's member id, for log lines
+	Clock    clock.Clock  // nil = the real one
+	Logger   *slog.Logger // nil = none
+	// OnDeleted is told of every deleted incarnation, so that its data can be
+	// purged. It must not block; nil = nobody.
+	OnDeleted func(name string, id model.Incarnation)
+}
+
+// Manager creates, alters and deletes topics. Safe for concurrent use.
+type Manager struct {
+	store     Store
+	defaults  Defaults
+	node      string
+	clock     clock.Clock
+	log       *slog.Logger
+	onDeleted func(name string, id model.Incarnation)
+	locks     *nameLocks
+	placer    *placer
+}
+
+// New returns a manager over the store.
+func New(o Options) *Manager {
+	if o.Clock == nil {
+		o.Clock = clock.Real()
+	}
+	if o.Logger == nil {
+		o.Logger = telemetry.Discard()
+	}
+	if o.OnDeleted == nil {
+		o.OnDeleted = func(string, model.Incarnation) {}
+	}
+	return &Manager{
+		store: o.Store, defaults: o.Defaults, node: o.Node, clock: o.Clock, log: o.Logger, onDeleted: o.OnDeleted,
+		locks: newNameLocks(), placer: newPlacer(o.Store),
+	}
+}
+
+// CreateRequest asks for a topic (spec/http-api section 8.1). Zero fields take the
+// server's defaults; so does a nil RetentionMS, while 0 keeps forever.
+type CreateRequest struct {
+	Name                string
+	Partitions          int
+	RetentionMS         *int64
+	VisibilityTimeoutMS int64
+	MaxInFlight         int
+	MaxAckedAhead       int
+	Owner               string // username; "" with security off
+}
+
+// Create makes a topic and places its partitions in one entry; the topic can be
+// produced to and consumed from the moment it returns. The view has no role, as the
+// answer to a create has none (TC-1).
+func (m *Manager) Create(ctx context.Context, r CreateRequest) (*model.TopicView, error) {
+	rec, err := m.newTopic(r)
+	if err != nil {
+		return nil, err
+	}
+	unlock, err := m.locks.lock(ctx, foldName(r.Name))
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	for try := 0; ; try++ {
+		view, err := m.tryCreate(ctx, rec)
+		if try == 0 && errors.Is(err, model.ErrMemberRemoved) {
+			continue // the placement was computed before a member was removed
+		}
+		return view, err
+	}
+}
+
+func (m *Manager) tryCreate(ctx context.Context, rec model.Topic) (*model.TopicView, error) {
+	if err := m.store.Writable(); err != nil {
+		return nil, err
+	}
+	if existing, taken := m.store.NameTaken(rec.Name); taken {
+		if existing == rec.Name {
+			return nil, model.ErrTopicExists
+		}
+		return nil, fmt.Errorf("%w: %q exists", model.ErrNameTaken, existing)
+	}
+	owners, done, err := m.place(rec.Partitions, "topic created without immediate partition assignment", rec.Name)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	if _, err := m.store.Propose(ctx, metastore.CreateTopic{Topic: rec, Owners: owners}); err != nil {
+		return nil, err
+	}
+	view := &model.TopicView{Topic: rec, Owners: make([]string, rec.Partitions)}
+	copy(view.Owners, owners)
+	return view, nil
+}
+
+// newTopic checks a request and fills in the defaults (TC-3).
+func (m *Manager) newTopic(r CreateRequest) (model.Topic, error) {
+	rec := model.Topic{
+		Name: r.Name, ID: model.NewIncarnation(), Owner: r.Owner, CreatedAt: m.clock.Now().Unix(),
+		Partitions:          orDefault(r.Partitions, m.defaults.Partitions),
+		RetentionMS:         m.defaults.RetentionMS,
+		VisibilityTimeoutMS: orDefault(r.VisibilityTimeoutMS, m.defaults.VisibilityMS),
+		MaxInFlight:         orDefault(r.MaxInFlight, m.defaults.MaxInFlight),
+		MaxAckedAhead:       orDefault(r.MaxAckedAhead, m.defaults.MaxAckedAhead),
+	}
+	if r.RetentionMS != nil {
+		rec.RetentionMS = *r.RetentionMS
+	}
+	if err := model.ValidateTopicName(r.Name); err != nil {
+		return rec, fmt.Errorf("%w: %w", model.ErrInvalid, err)
+	}
+	return rec, firstError(
+		checkRange("partitions", rec.Partitions, model.PartitionsMin, m.defaults.MaxPartitions),
+		checkRetention(rec.RetentionMS),
+		checkRange("visibility_timeout_ms", rec.VisibilityTimeoutMS, 1, model.VisibilityMSMax),
+		checkCap("max_in_flight_per_partition", rec.MaxInFlight),
+		checkCap("max_acked_ahead_per_partition", rec.MaxAckedAhead),
+	)
+}
+
+// Delete removes a topic from the metadata and hands its incarnation to OnDeleted
+// (TD-1). Children become standalone (TD-2).
+func (m *Manager) Delete(ctx context.Context, name string) error {
+	unlock, err := m.locks.lock(ctx, foldName(name))
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	return m.compareAndSet(name, func(v *model.TopicView) error {
+		_, err := m.store.Propose(ctx, metastore.DeleteTopic{Name: name, ID: v.ID})
+		if err == nil {
+			m.onDeleted(name, v.ID)
+		}
+		return err
+	})
+}
+
+// compareAndSet runs a change against the topic as it stands, and once more when
+// the topic changed under it (RT-8).
+func (m *Manager) compareAndSet(name string, change func(v *model.TopicView) error) error {
+	for try := 0; ; try++ {
+		if err := m.store.Writable(); err != nil {
+			return err
+		}
+		v, ok := m.store.Topic(name)
+		if !ok {
+			return model.ErrTopicNotFound
+		}
+		err := change(v)
+		if try == 0 && (errors.Is(err, model.ErrTopicChanged) || errors.Is(err, model.ErrMemberRemoved)) {
+			continue
+		}
+		return err
+	}
+}
+
+// foldName is the key of a name's lock: names are unique ignoring letter case.
+func foldName(name string) string { return strings.ToLower(name) }

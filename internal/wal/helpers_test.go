@@ -1,11 +1,15 @@
 package wal
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -131,5 +135,38 @@ func wantRecs(t testing.TB, l *Log, from, next uint64) {
 		if r.seq != from+uint64(i) || r.id != int(r.seq) {
 			t.Fatalf("record %d: seq %d id %d, want both %d", i, r.seq, r.id, from+uint64(i))
 		}
+	}
+}
+
+var discard = telemetry.Discard()
+
+// logLines collects what a logger was told.
+type logLines struct {
+	mu  sync.Mutex // guards buf
+	buf bytes.Buffer
+}
+
+func (w *logLines) Write(b []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.buf.Write(b)
+}
+
+func (w *logLines) logger() *slog.Logger { return slog.New(slog.NewTextHandler(w, nil)) }
+
+func (w *logLines) has(text string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return strings.Contains(w.buf.String(), text)
+}
+
+// newVolume is a volume on which the data directory exists.
+func newVolume(seed int64) func() *disk.Sim {
+	return func() *disk.Sim {
+		s := disk.NewSim(seed)
+		if err := disk.MkdirDurable(s, "data"); err != nil {
+			panic(err)
+		}
+		return s
 	}
 }

@@ -26,17 +26,17 @@ func (b *Broker) Recover(ctx context.Context, views iter.Seq[*model.TopicView]) 
 	if err != nil {
 		return err
 	}
-	g, ctx := errgroup.WithContext(ctx)
+	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(min(recoverTopicsMax, runtime.GOMAXPROCS(0)))
 	for v := range views {
 		b.owned.set(v.Name, b.countOwned(v))
 		if _, ok := have[v.Name]; !ok {
 			continue
 		}
-		if ctx.Err() != nil {
+		if gctx.Err() != nil {
 			break
 		}
-		g.Go(func() error { return b.recoverTopic(ctx, v) })
+		g.Go(func() error { return b.recoverTopic(gctx, v) })
 	}
 	return errors.Join(g.Wait(), ctx.Err())
 }

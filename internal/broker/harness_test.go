@@ -26,6 +26,10 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const node = "n1"
 
+// start is where every test's clock stands at first; the simulated volume stamps its
+// files from about then on.
+var start = time.Date(2026, 1, 1, 0, 0, 1, 0, time.UTC)
+
 // replica is the metastore's read side as the broker sees it.
 type replica struct {
 	mu      sync.RWMutex
@@ -90,7 +94,7 @@ func (s *syncBuffer) String() string {
 func newRig(t testing.TB, tweak ...func(*Options)) *rig {
 	t.Helper()
 	r := &rig{
-		t: t, sim: disk.NewSim(1), clk: clock.NewFake(time.Unix(1_700_000_000, 0)),
+		t: t, sim: disk.NewSim(1), clk: clock.NewFake(start),
 		topic: &replica{views: map[string]*model.TopicView{}},
 	}
 	r.open(tweak...)

@@ -505,7 +505,7 @@ func TestRestingNeedsLeasesBackAndAcksOnDisk(t *testing.T) {
 		t.Fatal("resting before the ack is on disk")
 	}
 	testutil.Eventually(t, 10*time.Second, func() bool {
-		r.clk.Advance(position.TickMax)
+		r.clk.Advance(time.Second)
 		return r.Resting()
 	}, "the ack to reach the disk")
 }

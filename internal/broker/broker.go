@@ -14,6 +14,7 @@ import (
 	"github.com/narad-mq/narad/internal/commitlog"
 	"github.com/narad-mq/narad/internal/disk"
 	"github.com/narad-mq/narad/internal/model"
+	"github.com/narad-mq/narad/internal/partition"
 	"github.com/narad-mq/narad/internal/position"
 	"github.com/narad-mq/narad/internal/telemetry"
 	"github.com/prometheus/client_golang/prometheus"
@@ -65,6 +66,9 @@ type Broker struct {
 	committer *position.Committer
 	metrics   *metrics
 
+	buffers *partition.Buffers
+	waiters *sync.Pool // of *waiter
+
 	names    sync.Map     // topic name -> *topic
 	openLogs atomic.Int64 // partitions open now
 	owned    owned
@@ -90,6 +94,8 @@ func Open(o Options) (*Broker, error) {
 		topicsDir: path.Join(o.DataDir, "topics"),
 		epoch:     o.Clock.Now(),
 		cache:     commitlog.NewCache(frameCacheBytes),
+		buffers:   partition.NewBuffers(),
+		waiters:   newWaiterPool(),
 	}
 	b.metrics = newMetrics(b)
 	b.committer = position.NewCommitter(position.Options{

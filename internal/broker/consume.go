@@ -125,10 +125,10 @@ func (s *scan) park(ctx context.Context, t *topic, seq uint64, wait time.Duratio
 	if wait <= 0 {
 		return false, ctx.Err()
 	}
-	w := newWaiter(s.req.Partition, s.req.Max)
+	w := s.b.newWaiter(s.req.Partition, s.req.Max)
 	joined, end := t.waiters.join(w)
 	if !joined {
-		w.free()
+		s.b.freeWaiter(w)
 		return s.dismissed(end)
 	}
 	if t.seq.Load() != seq {
@@ -143,7 +143,7 @@ func (s *scan) park(ctx context.Context, t *topic, seq uint64, wait time.Duratio
 	case <-w.wake:
 	case <-timer.C():
 		if t.waiters.leave(w) {
-			w.free()
+			s.b.freeWaiter(w)
 			return false, nil
 		}
 		<-w.wake
@@ -152,7 +152,7 @@ func (s *scan) park(ctx context.Context, t *topic, seq uint64, wait time.Duratio
 			<-w.wake
 		}
 	}
-	defer w.free()
+	defer s.b.freeWaiter(w)
 	if ctx.Err() != nil {
 		if w.part != nil {
 			w.part.Unreserve(w.leases)

@@ -106,6 +106,7 @@ func (b *Broker) partitionOptions(t *topic, v *model.TopicView, p int, dir strin
 		Caps:        caps(v),
 		Committer:   b.committer,
 		Counters:    b.metrics.traffic.For(t.name, p),
+		Buffers:     b.buffers,
 		Gate:        func() (model.Incarnation, error) { return b.gate(t, p) },
 		Wake:        func() { b.wake(t) },
 		Due:         b.purger.schedule,

@@ -25,18 +25,21 @@ type waiter struct {
 	wake   chan struct{}
 }
 
-var waiterPool = sync.Pool{New: func() any { return &waiter{wake: make(chan struct{}, 1)} }}
+func newWaiterPool() *sync.Pool {
+	return &sync.Pool{New: func() any { return &waiter{wake: make(chan struct{}, 1)} }}
+}
 
-func newWaiter(pin, limit int) *waiter {
-	w := waiterPool.Get().(*waiter)
+// newWaiter takes a waiter from the pool; it goes back once it is in no queue and its
+// wake was received.
+func (b *Broker) newWaiter(pin, limit int) *waiter {
+	w := b.waiters.Get().(*waiter)
 	w.pin, w.max, w.part, w.leases, w.end = pin, limit, nil, w.leases[:0], nil
 	return w
 }
 
-// free gives the waiter back; it must be in no queue and its wake received.
-func (w *waiter) free() {
+func (b *Broker) freeWaiter(w *waiter) {
 	w.part = nil
-	waiterPool.Put(w)
+	b.waiters.Put(w)
 }
 
 // fifo is a list of waiters in order of arrival; leaving is O(1).

@@ -31,10 +31,8 @@ type batch struct {
 	wake  chan struct{} // one slot: the outcome is there, or this caller leads now
 }
 
-var batches = sync.Pool{New: func() any { return &batch{wake: make(chan struct{}, 1)} }}
-
-func newBatch(ctx context.Context, recs []model.Record) *batch {
-	b := batches.Get().(*batch)
+// set makes b carry recs.
+func (b *batch) set(ctx context.Context, recs []model.Record) *batch {
 	b.ctx, b.recs, b.bytes, b.first, b.err = ctx, recs, 0, 0, nil
 	b.taken, b.done = false, false
 	for i := range recs {
@@ -43,16 +41,12 @@ func newBatch(ctx context.Context, recs []model.Record) *batch {
 	return b
 }
 
-func (b *batch) free() {
-	b.ctx, b.recs, b.err = nil, nil, nil
-	batches.Put(b)
-}
-
 // combiner lets concurrent callers share commits. The first caller leads: it takes
 // the produce lock, drains the queue and runs one cycle for all; on leaving it hands
 // the lead to the oldest batch that arrived meanwhile.
 type combiner struct {
 	produce *sync.Mutex
+	buffers *Buffers
 	cycle   func(run []*batch) // under the produce lock; sets first and err of each
 
 	mu     sync.Mutex // guards queue, leader and batch.taken
@@ -66,8 +60,8 @@ type combiner struct {
 // its batch is still queued leaves with the context's error and nothing appended;
 // once a cycle has the batch, its outcome is waited for.
 func (c *combiner) do(ctx context.Context, recs []model.Record) (int64, error) {
-	b := newBatch(ctx, recs)
-	defer b.free()
+	b := c.buffers.batch().set(ctx, recs)
+	defer c.buffers.putBatch(b)
 	c.mu.Lock()
 	c.queue = append(c.queue, b)
 	lead := c.leader == nil

@@ -22,6 +22,7 @@ type Options struct {
 	Caps        lease.Caps
 	Committer   *position.Committer
 	Counters    *Counters
+	Buffers     *Buffers // shared by all partitions of the process
 
 	// Gate is asked once per commit cycle, under the produce lock: nil while this
 	// node owns the partition and its log still belongs to the live topic, whose
@@ -72,7 +73,7 @@ func Open(o Options) (*Partition, error) {
 		counters: o.Counters,
 		log:      log,
 	}
-	p.combiner = combiner{produce: &p.produce, cycle: p.cycle}
+	p.combiner = combiner{produce: &p.produce, buffers: o.Buffers, cycle: p.cycle}
 	log.SetWakeNotifier(o.Wake)
 	return p, nil
 }

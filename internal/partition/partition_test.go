@@ -61,6 +61,7 @@ func (r *rig) open(tweak ...func(*Options)) {
 		Caps:      lease.Caps{MaxInFlight: 1024, MaxAckedAhead: 1024, Visibility: 30 * time.Second},
 		Committer: r.com,
 		Counters:  NewMetrics(nil).For("orders", 0),
+		Buffers:   NewBuffers(),
 		Gate: func() (model.Incarnation, error) {
 			if err := r.gate.Load(); err != nil {
 				return "", *err
@@ -193,7 +194,7 @@ func TestCombinerBoundsACycle(t *testing.T) {
 	var c combiner
 	c.produce = new(sync.Mutex)
 	for range 3 {
-		c.queue = append(c.queue, newBatch(context.Background(), make([]model.Record, CycleRecordsMax/2)))
+		c.queue = append(c.queue, new(batch).set(context.Background(), make([]model.Record, CycleRecordsMax/2)))
 	}
 	c.take()
 	if len(c.run) != 2 || len(c.queue) != 1 {
@@ -201,7 +202,7 @@ func TestCombinerBoundsACycle(t *testing.T) {
 	}
 	c.queue = c.queue[:0]
 	big := []model.Record{{Payload: make([]byte, CycleBytesMax+1)}}
-	c.queue = append(c.queue, newBatch(context.Background(), big), newBatch(context.Background(), big))
+	c.queue = append(c.queue, new(batch).set(context.Background(), big), new(batch).set(context.Background(), big))
 	c.take()
 	if len(c.run) != 1 || len(c.queue) != 1 {
 		t.Fatalf("took %d batches above the byte bound, left %d; the first goes whatever its size", len(c.run), len(c.queue))

@@ -2,7 +2,6 @@ package partition
 
 import (
 	"errors"
-	"sync"
 
 	"github.com/narad-mq/narad/internal/commitlog"
 	"github.com/narad-mq/narad/internal/lease"
@@ -22,20 +21,6 @@ type Budget struct {
 }
 
 func (b *Budget) spent() bool { return b.Messages <= 0 || b.Bytes <= 0 }
-
-// scratch holds the per-call buffers of Take and Fetch.
-type scratch struct {
-	leases []lease.Lease
-	stored []commitlog.Stored
-}
-
-var scratches = sync.Pool{New: func() any { return new(scratch) }}
-
-func (sc *scratch) free() {
-	clear(sc.stored)
-	sc.stored = sc.stored[:0]
-	scratches.Put(sc)
-}
 
 // Reserve leases up to limit records and appends them to dst; nothing appended means
 // nothing is available now. It does no I/O once the queue state was built.
@@ -83,8 +68,8 @@ func (p *Partition) Unreserve(leases []lease.Lease) {
 // reservations that were not delivered have been given back; deliveries appended
 // before it are good and the error is only returned when there are none.
 func (p *Partition) Take(dst []model.Delivery, b *Budget) ([]model.Delivery, error) {
-	sc := scratches.Get().(*scratch)
-	defer sc.free()
+	sc := p.opts.Buffers.scratch()
+	defer p.opts.Buffers.putScratch(sc)
 	had := len(dst)
 	for range takeRoundsMax {
 		var err error
@@ -112,8 +97,8 @@ func (p *Partition) Take(dst []model.Delivery, b *Budget) ([]model.Delivery, err
 
 // Fetch reads records reserved by Reserve, under the rules of Take.
 func (p *Partition) Fetch(dst []model.Delivery, leases []lease.Lease, b *Budget) ([]model.Delivery, error) {
-	sc := scratches.Get().(*scratch)
-	defer sc.free()
+	sc := p.opts.Buffers.scratch()
+	defer p.opts.Buffers.putScratch(sc)
 	had := len(dst)
 	dst, err := p.fetch(dst, sc, leases, b)
 	if len(dst) > had {

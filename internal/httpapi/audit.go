@@ -1,0 +1,39 @@
+package httpapi
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+
+	"github.com/narad-mq/narad/internal/model"
+)
+
+// audit writes the audit line of one change (spec/http-api section 18), once it
+// passed its body checks. err is nil for a change that was applied. There is no
+// actor: security is off.
+func (a *API) audit(event, target string, status int, err error, extra ...slog.Attr) {
+	outcome, level := auditOutcome(status, err)
+	attrs := append([]slog.Attr{
+		slog.String("component", "audit"),
+		slog.String("event", event),
+		slog.String("actor", ""),
+		slog.String("target", target),
+		slog.Int("status", status),
+		slog.String("outcome", outcome),
+	}, extra...)
+	a.log.LogAttrs(context.Background(), level, "audit", attrs...)
+}
+
+func auditOutcome(status int, err error) (string, slog.Level) {
+	switch {
+	case err == nil:
+		return "ok", slog.LevelInfo
+	case status == 403:
+		return "denied", slog.LevelWarn
+	case status == statusClientGone, errors.Is(err, model.ErrOutcomeUnknown), errors.Is(err, context.DeadlineExceeded):
+		return "unknown", slog.LevelInfo
+	case status < 500:
+		return "rejected", slog.LevelInfo
+	}
+	return "failed", slog.LevelInfo
+}

@@ -1,0 +1,270 @@
+package httpapi
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"strconv"
+	"strings"
+
+	"github.com/narad-mq/narad/internal/model"
+	"github.com/narad-mq/narad/internal/router"
+	"github.com/narad-mq/narad/internal/topics"
+)
+
+// Directory is the local replica's view of the topics.
+type Directory interface {
+	Topic(name string) (*model.TopicView, bool)
+	// ListTopics returns at most limit topics after a name, bytewise ascending,
+	// and whether there are further ones.
+	ListTopics(after string, limit int) (page []*model.TopicView, more bool)
+}
+
+// Topics changes topics: package topics, on the leader.
+type Topics interface {
+	Create(ctx context.Context, req topics.CreateRequest) (*model.TopicView, error)
+	Alter(ctx context.Context, name string, req topics.AlterRequest) (*model.TopicView, error)
+	Delete(ctx context.Context, name string) error
+}
+
+// Describer reports a topic with the state of its partitions.
+type Describer interface {
+	Describe(ctx context.Context, topic string, partition int) (router.Details, error)
+}
+
+// Pages of the topic list (spec/http-api section 8.2).
+const (
+	pageDefault = 100
+	pageMax     = 1000
+)
+
+type createBody struct {
+	Name                string          `json:"name"`
+	Partitions          int             `json:"partitions"`
+	RetentionMS         *int64          `json:"retention_ms"`
+	VisibilityTimeoutMS int64           `json:"visibility_timeout_ms"`
+	MaxInFlight         int             `json:"max_in_flight_per_partition"`
+	MaxAckedAhead       int             `json:"max_acked_ahead_per_partition"`
+	Owner               json.RawMessage `json:"owner"` // accepted and ignored
+}
+
+// createTopic serves POST /v1/topics (spec/http-api section 8.1).
+func (a *API) createTopic(c *call, be *Backends) error {
+	var b createBody
+	if err := a.readJSON(c.req, &b); err != nil {
+		return err
+	}
+	ctx, cancel := a.changeContext(c.req)
+	defer cancel()
+	view, err := be.Topics.Create(ctx, topics.CreateRequest{
+		Name: b.Name, Partitions: b.Partitions, RetentionMS: b.RetentionMS,
+		VisibilityTimeoutMS: b.VisibilityTimeoutMS, MaxInFlight: b.MaxInFlight, MaxAckedAhead: b.MaxAckedAhead,
+	})
+	if err != nil {
+		r := translate(c.route.op(), err)
+		a.audit("topic.create", b.Name, r.status, err)
+		return r
+	}
+	a.audit("topic.create", b.Name, 201, nil)
+	topic := view.Topic
+	topic.Role = "" // absent in this one answer
+	return a.sendJSON(c, 201, topic)
+}
+
+// listTopics serves GET /v1/topics.
+func (a *API) listTopics(c *call, be *Backends) error {
+	names := [...]string{"limit", "page_token"}
+	var p [len(names)]param
+	if err := queryParams(c.req.Query, names[:], p[:]); err != nil {
+		return err
+	}
+	limit, err := pageLimit(p[0])
+	if err != nil {
+		return err
+	}
+	page, more := be.Directory.ListTopics(p[1].value, limit)
+	answer := struct {
+		NextPageToken string        `json:"next_page_token"`
+		Topics        []model.Topic `json:"topics"`
+	}{Topics: make([]model.Topic, len(page))}
+	for i, view := range page {
+		answer.Topics[i] = withRole(view)
+	}
+	if more && len(page) > 0 {
+		answer.NextPageToken = page[len(page)-1].Name
+	}
+	return a.sendJSON(c, 200, answer)
+}
+
+func pageLimit(p param) (int, error) {
+	if !p.set {
+		return pageDefault, nil
+	}
+	n, err := strconv.Atoi(p.value)
+	if errors.Is(err, strconv.ErrRange) && !strings.HasPrefix(p.value, "-") {
+		return pageMax, nil
+	}
+	if err != nil || n < 1 {
+		return 0, invalid("limit must be an integer of at least 1")
+	}
+	return min(n, pageMax), nil
+}
+
+func withRole(view *model.TopicView) model.Topic {
+	topic := view.Topic
+	topic.Role = topic.LinkRole()
+	return topic
+}
+
+// getTopic serves GET /v1/topics/{topic} (spec/http-api section 8.3).
+func (a *API) getTopic(c *call, be *Backends) error {
+	names := [...]string{"partition"}
+	var p [len(names)]param
+	if err := queryParams(c.req.Query, names[:], p[:]); err != nil {
+		return err
+	}
+	partition, err := partitionParam(p[0])
+	if err != nil {
+		return err
+	}
+	d, err := be.Router.Describe(c.req.Ctx, c.topic, partition)
+	if err != nil {
+		return err
+	}
+	return a.sendJSON(c, 200, struct {
+		model.Topic
+		SchemaVersion  int                    `json:"schema_version"`
+		PartitionStats []model.PartitionStats `json:"partition_stats"`
+		Partial        bool                   `json:"partial,omitempty"`
+	}{Topic: withRole(d.View), PartitionStats: d.Stats, Partial: d.Partial})
+}
+
+type alterBody struct {
+	RetentionMS   *int64 `json:"retention_ms"`
+	MaxInFlight   *int   `json:"max_in_flight_per_partition"`
+	MaxAckedAhead *int   `json:"max_acked_ahead_per_partition"`
+	Partitions    *int   `json:"partitions"`
+}
+
+// alterGroup is a part of an alter that commits by itself.
+type alterGroup struct {
+	fields string // in the audit line
+	req    topics.AlterRequest
+}
+
+// groups splits an alter into the parts that commit one after the other, in the
+// order of spec/http-api section 8.4.
+func (b *alterBody) groups() []alterGroup {
+	var out []alterGroup
+	if b.RetentionMS != nil {
+		out = append(out, alterGroup{"retention", topics.AlterRequest{RetentionMS: b.RetentionMS}})
+	}
+	if b.MaxInFlight != nil || b.MaxAckedAhead != nil {
+		out = append(out, alterGroup{"caps", topics.AlterRequest{MaxInFlight: b.MaxInFlight, MaxAckedAhead: b.MaxAckedAhead}})
+	}
+	if b.Partitions != nil && *b.Partitions != 0 {
+		out = append(out, alterGroup{"partitions", topics.AlterRequest{Partitions: b.Partitions}})
+	}
+	return out
+}
+
+// alterTopic serves PATCH /v1/topics/{topic}. The first group that fails answers;
+// earlier ones stay applied, and the audit lines say which.
+func (a *API) alterTopic(c *call, be *Backends) error {
+	var b alterBody
+	if err := a.readJSON(c.req, &b); err != nil {
+		return err
+	}
+	groups := b.groups()
+	if len(groups) == 0 {
+		return invalid("no field to change")
+	}
+	ctx, cancel := a.changeContext(c.req)
+	defer cancel()
+	var view *model.TopicView
+	for i, g := range groups {
+		var err error
+		if view, err = be.Topics.Alter(ctx, c.topic, g.req); err != nil {
+			r := translate(c.route.op(), err)
+			if i > 0 {
+				a.audit("topic.alter", c.topic, r.status, nil, auditFields(groups[:i]))
+			}
+			a.audit("topic.alter", c.topic, r.status, err, auditFields(groups[i:]))
+			return r
+		}
+	}
+	a.audit("topic.alter", c.topic, 200, nil, auditFields(groups))
+	return a.sendJSON(c, 200, withRole(view))
+}
+
+func auditFields(groups []alterGroup) slog.Attr {
+	names := make([]string, len(groups))
+	for i, g := range groups {
+		names[i] = g.fields
+	}
+	return slog.String("fields", strings.Join(names, ","))
+}
+
+// deleteTopic serves DELETE /v1/topics/{topic}.
+func (a *API) deleteTopic(c *call, be *Backends) error {
+	names := [...]string{"force"}
+	var p [len(names)]param
+	if err := queryParams(c.req.Query, names[:], p[:]); err != nil {
+		return err
+	}
+	if _, err := boolParam("force", p[0]); err != nil {
+		return err
+	}
+	var extra []slog.Attr
+	if view, ok := be.Directory.Topic(c.topic); ok {
+		extra = append(extra, slog.String("incarnation", string(view.ID)))
+	}
+	ctx, cancel := a.changeContext(c.req)
+	defer cancel()
+	if err := be.Topics.Delete(ctx, c.topic); err != nil {
+		r := translate(c.route.op(), err)
+		a.audit("topic.delete", c.topic, r.status, err, extra...)
+		return r
+	}
+	a.audit("topic.delete", c.topic, 204, nil, extra...)
+	c.empty(204)
+	return nil
+}
+
+// changeContext bounds a metadata change so that its answer, E-CP2 if it is still
+// undecided, is sent before the connection's write timeout cuts it.
+func (a *API) changeContext(r *Request) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(r.Ctx, a.writeBudget)
+}
+
+// readJSON reads a strict JSON body: unknown fields, wrong types and a second
+// value are refused (spec/http-api BODY-1).
+func (a *API) readJSON(r *Request, into any) error {
+	body, err := readBody(r, bodyMax, errBodyTooLarge, nil)
+	if err != nil {
+		return err
+	}
+	dec := json.NewDecoder(bytes.NewReader(body))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(into); err != nil {
+		return invalidJSON(err.Error())
+	}
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		return invalidJSON("a second value follows the first")
+	}
+	return nil
+}
+
+// sendJSON answers with one line of JSON.
+func (a *API) sendJSON(c *call, status int, v any) error {
+	body, err := json.Marshal(v)
+	if err != nil {
+		return fmt.Errorf("encode answer: %w", err)
+	}
+	_ = c.send(status, typeJSON, append(body, '\n'))
+	return nil
+}

@@ -43,6 +43,7 @@ func (l *Log) Commit(recs []Record) (first int64, err error) {
 	defer l.opt.Cache.buffers.putWrite(buf)
 	first = l.next.Load()
 	*buf = slices.Grow((*buf)[:0], int(size+frameHeaderSize*(size/framePayloadMax*2+1)))
+	raise(recs, l.tail.floor)
 	*buf = l.encode(*buf, recs, first)
 	if wrote, err := l.persist(*buf); err != nil {
 		if wrote {
@@ -67,7 +68,7 @@ func (l *Log) writable() error {
 	return l.tail.poison
 }
 
-// encode appends the frames of recs, raising commit times to the log's floor.
+// encode appends the frames of recs.
 func (l *Log) encode(dst []byte, recs []Record, base int64) []byte {
 	var raw *[]byte
 	if l.opt.Codec.enc != nil {
@@ -100,9 +101,9 @@ func (l *Log) encodeFrame(dst []byte, raw *[]byte, recs []Record, base, size int
 	dst = append(dst, make([]byte, frameHeaderSize)...)
 	h := frameHeader{count: int32(len(recs)), base: base, uncompressed: size}
 	if raw == nil {
-		dst = l.appendRecords(dst, recs)
+		dst = appendRecords(dst, recs)
 	} else {
-		*raw = l.appendRecords((*raw)[:0], recs)
+		*raw = appendRecords((*raw)[:0], recs)
 		dst, h.codec = l.opt.Codec.encode(dst, *raw)
 	}
 	h.compressed = int64(len(dst) - at - frameHeaderSize)
@@ -110,13 +111,20 @@ func (l *Log) encodeFrame(dst []byte, raw *[]byte, recs []Record, base, size int
 	return dst
 }
 
-func (l *Log) appendRecords(dst []byte, recs []Record) []byte {
+func appendRecords(dst []byte, recs []Record) []byte {
 	for i := range recs {
-		l.tail.floor = max(l.tail.floor, recs[i].CommittedAt)
-		recs[i].CommittedAt = l.tail.floor
-		dst = appendRecord(dst, &recs[i], l.tail.floor)
+		dst = appendRecord(dst, &recs[i])
 	}
 	return dst
+}
+
+// raise makes commit times never decrease: neither below the newest one the log
+// has committed, nor within the commit (spec/storage-and-produce section 4.3).
+func raise(recs []Record, floor int64) {
+	for i := range recs {
+		floor = max(floor, recs[i].CommittedAt)
+		recs[i].CommittedAt = floor
+	}
 }
 
 // persist is steps 3 to 6 of a commit: on success every frame of buf is durable and
@@ -214,6 +222,7 @@ func (l *Log) readBack(f disk.File, buf []byte, at int64) error {
 // publish moves the high watermark over durable frames and announces it.
 func (l *Log) publish(buf []byte, recs []Record, first int64, now time.Time) {
 	end := first + int64(len(recs))
+	l.tail.floor = recs[len(recs)-1].CommittedAt
 	l.mu.Lock()
 	a := l.view.active()
 	if a.idx == nil {

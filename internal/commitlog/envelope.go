@@ -32,12 +32,12 @@ func envelopeSize(r *Record) int64 {
 }
 
 // appendRecord appends the length prefix and the envelope of r.
-func appendRecord(dst []byte, r *Record, committedAt int64) []byte {
+func appendRecord(dst []byte, r *Record) []byte {
 	dst = binary.BigEndian.AppendUint32(dst, uint32(envelopeSize(r)))
 	dst = append(dst, envelopeVersion)
 	dst = binary.AppendUvarint(dst, uint64(len(r.Key)))
 	dst = append(dst, r.Key...)
-	dst = binary.BigEndian.AppendUint64(dst, uint64(committedAt))
+	dst = binary.BigEndian.AppendUint64(dst, uint64(r.CommittedAt))
 	return append(dst, r.Payload...)
 }
 

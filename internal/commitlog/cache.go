@@ -12,7 +12,7 @@ const (
 	logCacheBytesMax  = 16 << 20  // cached bytes per log
 	blockBytesMax     = 256 << 10 // a block of several frames stops growing here
 	blockRecordsMax   = 1024
-	writeThroughMax   = 1 << 20 // a larger commit is not cached as it is written
+	writeThroughMax   = 8 << 20 // a larger commit is not cached as it is written
 	storedOverhead    = 72      // bytes of a Stored itself
 	navPlacesMax      = 64
 	unreadCommitsMax  = 64 // commits cached on after the last read

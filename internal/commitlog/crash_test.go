@@ -35,7 +35,7 @@ func newDriver(fsys *disk.Sim) *driver {
 }
 
 func (d *driver) open() (err error) {
-	d.l, err = Open(Options{FS: d.fsys, Dir: testDir, Topic: "t", Clock: d.clk, SegmentBytes: scriptSegmentBytes, MaxAge: scriptMaxAge})
+	d.l, err = Open(Options{FS: d.fsys, Dir: testDir, Topic: "t", Clock: d.clk, Cache: testCache, SegmentBytes: scriptSegmentBytes, MaxAge: scriptMaxAge})
 	return err
 }
 
@@ -145,7 +145,7 @@ func TestCrashAtEveryCall_F1_F2_F3_F4_F5_F7(t *testing.T) {
 // F6: power cut at every I/O call of recovery and of the first commit after it, on
 // what power cuts all over the script left behind.
 func TestCrashDuringRecovery_F6(t *testing.T) {
-	const strideCalls = 5
+	const strideCalls = 13
 	for k := 3; ; k += strideCalls {
 		s := newVolume(int64(k))
 		s.CrashAt(k)

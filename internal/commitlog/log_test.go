@@ -20,12 +20,15 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const testDir = "data/topics/t/p00000"
 
+// testCache saves each of thousands of opens its scratch buffers.
+var testCache = NewCache(0)
+
 // start is where test clocks begin.
 var start = time.Date(2026, 2, 1, 12, 0, 0, 0, time.UTC)
 
 func openTest(t testing.TB, fsys disk.FS, change ...func(*Options)) *Log {
 	t.Helper()
-	opt := Options{FS: fsys, Dir: testDir, Topic: "t", Clock: clock.NewFake(start)}
+	opt := Options{FS: fsys, Dir: testDir, Topic: "t", Clock: clock.NewFake(start), Cache: testCache}
 	for _, f := range change {
 		f(&opt)
 	}

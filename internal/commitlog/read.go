@@ -145,6 +145,7 @@ type plan struct {
 	limit int64    // its readable bytes
 	start place    // nearest known frame boundary
 	known []damage // of the segment
+	ahead int      // bytes to read at once: more when an earlier read ended here
 }
 
 // plan finds offset's segment and the nearest known place before it. Caller
@@ -172,10 +173,14 @@ func (l *Log) plan(offset int64) (plan, error) {
 		files = l.touch(s.base)
 	}
 	p.start, p.known = s.idx.start(offset), s.idx.damage
+	p.ahead = readAheadBytes
 	for _, n := range l.view.nav {
 		if n.base <= offset && n.base > p.start.base && n.base >= p.base {
 			p.start = n
 		}
+	}
+	if p.start.base == offset {
+		p.ahead = blockBytesMax
 	}
 	l.mu.Unlock()
 	_ = closeAll(files) // only ever read, see release
@@ -194,7 +199,7 @@ func (l *Log) load(offset int64) ([]Stored, error) {
 	defer l.release(p.file)
 	buf := l.opt.Cache.buffers.window()
 	defer l.opt.Cache.buffers.windows.Put(buf)
-	k := newWalk(newWindow(p.file.f, p.limit, readAheadBytes, *buf), p.start, p.known)
+	k := newWalk(newWindow(p.file.f, p.limit, p.ahead, *buf), p.start, p.known)
 	first, err := k.seek(offset, p.end)
 	var d *DamageError
 	if errors.As(err, &d) {

@@ -30,7 +30,7 @@ func (l *Log) cached(offset int64) *block {
 func (l *Log) remember(recs []Stored) {
 	b := &block{base: recs[0].Offset, recs: recs}
 	for i := range recs {
-		b.size += int64(len(recs[i].Key)+len(recs[i].Payload)) + storedOverhead
+		b.size += cachedSize(recs[i].Key, recs[i].Payload)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -61,19 +61,40 @@ func (l *Log) admit(b *block) {
 // newest block when they are few, so that a reader at the tail touches no disk.
 // Caller holds mu.
 func (l *Log) cacheWritten(recs []Record, first int64) {
-	var size int64
+	var total int64
 	for i := range recs {
-		size += int64(len(recs[i].Key)+len(recs[i].Payload)) + storedOverhead
+		total += cachedSize(recs[i].Key, recs[i].Payload)
 	}
-	if size > writeThroughMax {
+	if total > writeThroughMax {
 		return
 	}
+	for len(recs) > 0 {
+		n, _ := splitFrame(recs)
+		var size int64
+		for i := range recs[:n] {
+			size += cachedSize(recs[i].Key, recs[i].Payload)
+		}
+		if !l.extendBlock(recs[:n], first, size) {
+			l.admit(&block{base: first, recs: appendStored(nil, recs[:n], first), size: size})
+		}
+		first += int64(n)
+		recs = recs[n:]
+	}
+}
+
+// extendBlock adds records to the cached block they continue. Caller holds mu.
+func (l *Log) extendBlock(recs []Record, first, size int64) bool {
 	for _, b := range l.view.blocks {
 		if l.opt.Cache.extend(b, recs, first, size) {
-			return
+			return true
 		}
 	}
-	l.admit(&block{base: first, recs: appendStored(nil, recs, first), size: size})
+	return false
+}
+
+// cachedSize is what a record counts for.
+func cachedSize(key, payload []byte) int64 {
+	return int64(len(key)+len(payload)) + storedOverhead
 }
 
 // appendStored appends committed records as readers see them.

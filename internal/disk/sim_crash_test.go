@@ -126,6 +126,16 @@ func TestUnsyncedEntries(t *testing.T) {
 	}
 	o.check(t, "creates keep their order", "[]", "[f]", "[d f]")
 
+	o = outcomes{}
+	for seed := range int64(crashes) {
+		s := NewSim(seed)
+		for _, name := range []string{"1", "2", "3", "4"} {
+			must(t, create(t, s, name, "").Close())
+		}
+		o[fmt.Sprint(names(t, s.Crash(seed), "/"))]++
+	}
+	o.check(t, "every prefix occurs", "[]", "[1]", "[1 2]", "[1 2 3]", "[1 2 3 4]")
+
 	for seed := range int64(crashes) {
 		s := NewSim(seed)
 		must(t, MkdirDurable(s, "a/b"))
@@ -258,6 +268,59 @@ func TestMoveDirectory(t *testing.T) {
 			o[where(t, after, "a/d/f", "b/d/f")]++
 		}
 		o.check(t, c.name, c.want...)
+	}
+}
+
+// Syncing the one side of a moved directory leaves the later changes of the other
+// side as they are: not durable yet, and durable by the next sync.
+func TestMoveDirectoryKeepsLaterChangesPending(t *testing.T) {
+	o := outcomes{}
+	for seed := range int64(crashes) {
+		s := NewSim(seed)
+		must(t, MkdirDurable(s, "a/d"))
+		must(t, MkdirDurable(s, "b"))
+		must(t, s.Rename("a/d", "b/d"))
+		must(t, s.Mkdir("b/later"))
+		must(t, SyncDir(s, "a"))
+		o[where(t, s.clone(seed), "b/d", "b/later")]++
+		must(t, SyncDir(s, "b"))
+		if got := where(t, s.Crash(seed), "b/d", "b/later"); got != "b/d b/later " {
+			t.Fatalf("seed %d: both sides synced, found %q", seed, got)
+		}
+	}
+	o.check(t, "source synced", "b/d ", "b/d b/later ")
+}
+
+// However much was not synced, there are crashes that keep all of it and crashes
+// that keep nothing: the cases that fate piece by piece would never show.
+func TestExtremesOccur(t *testing.T) {
+	all, none := 0, 0
+	for seed := range int64(crashes) {
+		s := NewSim(seed)
+		const files = 40
+		for i := range files {
+			must(t, create(t, s, fmt.Sprint("f", i), "").Close())
+		}
+		must(t, SyncDir(s, "/"))
+		for i := range files {
+			create(t, s, fmt.Sprint("f", i), "x")
+		}
+		after := s.Crash(seed)
+		kept := 0
+		for i := range files {
+			if contentOf(t, after, fmt.Sprint("f", i)) == "x" {
+				kept++
+			}
+		}
+		switch kept {
+		case files:
+			all++
+		case 0:
+			none++
+		}
+	}
+	if all == 0 || none == 0 || all+none == crashes {
+		t.Errorf("of %d crashes %d kept all and %d nothing", crashes, all, none)
 	}
 }
 

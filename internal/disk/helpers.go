@@ -19,31 +19,37 @@ func SyncDir(fsys FS, name string) error {
 	return errors.Join(err, d.Close())
 }
 
-// MkdirDurable creates name and its missing parents, and syncs every directory
-// that got a new entry, outermost first.
+// MkdirDurable makes name and its missing parents, one after the other, each
+// durable before the next. That a directory exists does not say that its entry is
+// durable: whoever made it may have died before the sync. So the entry of the last
+// one that exists is synced too, unless its parent may not be read: then it is not
+// ours.
 func MkdirDurable(fsys FS, name string) error {
-	name = path.Clean(name)
-	var made []string
-	for p := name; ; p = path.Dir(p) {
-		if _, err := fsys.Stat(p); err == nil {
+	exists := path.Clean(name)
+	var missing []string
+	for {
+		_, err := fsys.Stat(exists)
+		if err == nil || exists == path.Dir(exists) {
 			break
-		} else if !errors.Is(err, fs.ErrNotExist) {
+		}
+		if !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
-		made = append(made, p)
-		if p == path.Dir(p) {
-			break
-		}
+		missing = append(missing, exists)
+		exists = path.Dir(exists)
 	}
-	if err := fsys.Mkdir(name); err != nil {
+	if err := SyncDir(fsys, path.Dir(exists)); err != nil && !errors.Is(err, fs.ErrPermission) {
 		return err
 	}
-	for i := len(made) - 1; i >= 0; i-- {
-		if err := SyncDir(fsys, path.Dir(made[i])); err != nil {
+	for i := len(missing) - 1; i >= 0; i-- {
+		if err := fsys.Mkdir(missing[i]); err != nil {
+			return err
+		}
+		if err := SyncDir(fsys, path.Dir(missing[i])); err != nil {
 			return err
 		}
 	}
-	return nil
+	return fsys.Mkdir(name) // refuses a name that is taken by a file
 }
 
 // ReadFile reads at most limit bytes of a file; a larger one is an error, so that

@@ -98,3 +98,37 @@ func TestMkdirDurableAtEveryCrash(t *testing.T) {
 		}
 	})
 }
+
+// Making it again after a failure, or after the process died, is enough: nothing of
+// the first attempt is taken for durable.
+func TestMkdirDurableAgain(t *testing.T) {
+	mkdir := func(s *disk.Sim) error { return disk.MkdirDurable(s, "a/b/c") }
+	testutil.FailPoints(t, newSim, disk.Rule{}, mkdir, func(s *disk.Sim, _ int, _ error) {
+		if err := mkdir(s); err != nil {
+			t.Fatal(err)
+		}
+		for seed := range int64(20) {
+			if _, err := s.Crash(seed).Stat("a/b/c"); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+}
+
+// A directory whose parent is closed to us can still be used.
+func TestMkdirDurableBelowAClosedParent(t *testing.T) {
+	s := newSim()
+	if err := s.Mkdir("srv/data"); err != nil {
+		t.Fatal(err)
+	}
+	s.Fail(disk.Rule{Op: disk.OpOpenDir, Path: "srv", Err: fs.ErrPermission})
+	if err := disk.MkdirDurable(s, "srv/data"); err != nil {
+		t.Error(err)
+	}
+	if err := disk.MkdirDurable(s, "srv/data/topics"); err != nil {
+		t.Error(err)
+	}
+	if err := disk.MkdirDurable(s, "srv/other"); !errors.Is(err, fs.ErrPermission) {
+		t.Errorf("made an entry that cannot be synced: %v", err)
+	}
+}

@@ -30,6 +30,8 @@ type confirmations struct {
 	pending map[identity]time.Time   // being asked (zero), or unconfirmed until then
 	queue   []identity               // to be asked
 	asking  int                      // asked and not answered
+
+	forgetAt time.Time // when expired answers are looked for again
 }
 
 func newConfirmations() *confirmations {
@@ -93,14 +95,23 @@ func (c *confirmations) confirmed(k identity, now time.Time) {
 	delete(c.pending, k)
 	switch {
 	case k.id == "":
-		c.absent[k.topic] = now.Add(unconfirmedFor)
+		if len(c.absent) >= confirmedIDsMax {
+			c.forget(now)
+		}
+		if len(c.absent) < confirmedIDsMax {
+			c.absent[k.topic] = now.Add(unconfirmedFor)
+		}
 	case c.dead.get(k) == nil:
 		c.dead.add(k, struct{}{})
 	}
 }
 
-// forget drops the answers whose time is over.
+// forget drops the answers whose time is over, once a second at most.
 func (c *confirmations) forget(now time.Time) {
+	if now.Before(c.forgetAt) {
+		return
+	}
+	c.forgetAt = now.Add(unconfirmedFor)
 	for k, until := range c.pending {
 		if !until.IsZero() && !now.Before(until) {
 			delete(c.pending, k)

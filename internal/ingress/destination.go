@@ -33,6 +33,8 @@ const farPartition = model.PartitionsMax
 // left in the WAL included.
 type destination struct {
 	health
+	parking
+	heapPlace
 	topic     *topicState
 	partition int32
 	lane      uint32
@@ -43,18 +45,25 @@ type destination struct {
 	owner      *owner           // last known; nil = never resolved
 	flight     *flight          // the one commit in flight
 
-	skipped   int    // records of this lane left in the WAL
-	parkedPos int    // index in scheduler.parked while skipped > 0
-	pass      uint32 // scan pass this lane takes part in; 0 = none
-	wanted    bool   // a rerouted record was left in the WAL because this was full
-
 	routeAt  time.Time // when route was chosen
 	route    *destination
 	warnedAt time.Time // last line about rerouting or refusals
 	lastErr  error     // of the last failed attempt
-	heap     *dueHeap  // the heap it is in; nil = none
-	heapPos  int
-	heapDue  time.Time
+}
+
+// parking is what a lane has to do with records left in the WAL.
+type parking struct {
+	skipped   int    // records of this lane left in the WAL
+	parkedPos int    // index in laneTable.parked while skipped > 0
+	pass      uint32 // scan pass this lane takes part in; 0 = none
+	wanted    bool   // a rerouted record was left in the WAL because this was full
+}
+
+// heapPlace is a destination's place in a dueHeap.
+type heapPlace struct {
+	heap    *dueHeap // the heap it is in; nil = none
+	heapPos int
+	heapDue time.Time
 }
 
 // flight is one commit: the batch and where it went. Between launch and landing

@@ -27,14 +27,17 @@ type dispatcher struct {
 
 	results chan result
 	answers chan answer
-	stop    chan struct{} // closed by StopDispatch
-	done    chan struct{} // closed when the loop has ended
-	workers sync.WaitGroup
-
-	ctx    context.Context // of commits and questions; cancelled when stopping takes too long
-	cancel context.CancelFunc
-
+	lifetime
 	shared shared
+}
+
+// lifetime is how the dispatcher's goroutines end.
+type lifetime struct {
+	stop    chan struct{}   // closed by StopDispatch
+	done    chan struct{}   // closed when the loop has ended
+	workers sync.WaitGroup  // commits and questions
+	ctx     context.Context // of the workers; cancelled when stopping takes too long
+	cancel  context.CancelFunc
 }
 
 // shared is what other goroutines read of the dispatcher.
@@ -59,8 +62,7 @@ func newDispatcher(o Options, log *wal.Log, h *handover, sched *scheduler) *disp
 		log: log, clock: o.Clock, logger: o.Logger, dir: o.Directory, confirmer: o.Confirmer,
 		sched: sched, in: newIntake(log, h),
 		results: make(chan result, resultsBuffer), answers: make(chan answer, confirmsMax),
-		stop: make(chan struct{}), done: make(chan struct{}),
-		ctx: ctx, cancel: cancel,
+		lifetime: lifetime{stop: make(chan struct{}), done: make(chan struct{}), ctx: ctx, cancel: cancel},
 	}
 }
 

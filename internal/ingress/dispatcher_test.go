@@ -21,11 +21,8 @@ func run(t *testing.T, w *world, f func(t *testing.T, in *Ingress)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		in := mustOpen(t, w.options(disk.NewSim(1), clock.Real()))
+		defer mustClose(t, in)
 		f(t, in)
-		for _, n := range w.nodes {
-			n.set(func(n *node) { n.block, n.refuse = nil, nil })
-		}
-		mustClose(t, in)
 	})
 }
 

@@ -98,7 +98,7 @@ func (s *scheduler) recheck(d *destination, now time.Time) {
 	}
 	kept := d.queue[:0]
 	for _, it := range d.queue {
-		if v != nil && !it.rec.Incarnation.Differs(v.ID) {
+		if v != nil && int(d.partition) < v.Partitions && !it.rec.Incarnation.Differs(v.ID) {
 			kept = append(kept, it)
 			continue
 		}

@@ -12,10 +12,9 @@ import (
 // dispatcher feeds it records, results and the time, and asks what to do next.
 // One goroutine owns it, so it has no locks.
 type scheduler struct {
-	dir   Directory
-	where Placement
-	node  string // this node; commits to it have no byte bound and are paced
-
+	surroundings
+	laneTable
+	dueQueues
 	track   *tracker
 	confirm *confirmations
 	scan    scan
@@ -24,14 +23,28 @@ type scheduler struct {
 	topics  map[string]*topicState
 	owners  map[string]*owner
 
+	sweepAt time.Time
+	frozen  bool // a record does not decode: nothing more is read
+}
+
+// surroundings are the lookups the scheduler may make: from memory, never waiting.
+type surroundings struct {
+	dir   Directory
+	where Placement
+	node  string // this node; commits to it have no byte bound and are paced
+}
+
+// laneTable is every destination seen.
+type laneTable struct {
 	lanes     []*destination // by lane; nil = free
 	freeLanes []uint32
 	parked    []*destination // lanes with records left in the WAL
-	lingering dueHeap        // queues of ready destinations
-	waiting   dueHeap        // queues of failing and unresolved ones
+}
 
-	sweepAt time.Time
-	frozen  bool // a record does not decode: nothing more is read
+// dueQueues are the destinations with records queued and no commit in flight.
+type dueQueues struct {
+	lingering dueHeap // ready ones
+	waiting   dueHeap // failing and unresolved ones
 }
 
 // load is what the dispatcher has in its hands.
@@ -46,12 +59,12 @@ type load struct {
 
 func newScheduler(dir Directory, where Placement, node string, first uint64, m *metrics, log *slog.Logger) *scheduler {
 	return &scheduler{
-		dir: dir, where: where, node: node,
-		track:   newTracker(first),
-		confirm: newConfirmations(),
-		note:    newNotes(m, log),
-		topics:  map[string]*topicState{},
-		owners:  map[string]*owner{},
+		surroundings: surroundings{dir: dir, where: where, node: node},
+		track:        newTracker(first),
+		confirm:      newConfirmations(),
+		note:         newNotes(m, log),
+		topics:       map[string]*topicState{},
+		owners:       map[string]*owner{},
 	}
 }
 

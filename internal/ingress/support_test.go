@@ -137,6 +137,7 @@ type node struct {
 	alive   bool
 	logs    map[string][]model.Record // by "topic/partition"
 	commits int
+	foreign int                                                          // batches refused for their incarnation
 	refuse  func(topic string, partition int, recs []model.Record) error // before anything is stored
 	block   func(ctx context.Context, topic string, partition int)
 }
@@ -172,6 +173,7 @@ func (n *node) Commit(ctx context.Context, topic string, partition int, recs []m
 	}
 	for _, r := range recs {
 		if r.Incarnation.Differs(v.ID) {
+			n.set(func(n *node) { n.foreign++ })
 			return 0, model.ErrIncarnation
 		}
 	}

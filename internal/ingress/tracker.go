@@ -79,8 +79,12 @@ func (t *tracker) advance() {
 	for t.base < t.frontier && t.ring[t.base&mask] == slotDone {
 		t.base++
 	}
-	if len(t.ring) > trackerSlotsMin && t.span() <= uint64(len(t.ring)/8) {
-		t.resize(len(t.ring) / 4)
+	n := len(t.ring)
+	for n > trackerSlotsMin && t.span() <= uint64(n/8) {
+		n /= 4
+	}
+	if n < len(t.ring) {
+		t.resize(n)
 	}
 }
 

@@ -186,7 +186,7 @@ func TestCrashAtEveryCall(t *testing.T) {
 func TestCrashDuringRecovery(t *testing.T) {
 	w := &script{t: t, segment: 2048}
 	testutil.CrashPoints(t, newVolume(1), w.run, func(s *disk.Sim, k int) {
-		if k%17 != 0 {
+		if k%31 != 0 {
 			return
 		}
 		testutil.CrashPoints(t, func() *disk.Sim { return s.Crash(int64(k)) }, func(again *disk.Sim) error {
@@ -218,7 +218,7 @@ func TestFailAtEveryCall(t *testing.T) {
 				if err := restarted.check(s); err != nil {
 					t.Errorf("restart: %v", err)
 				}
-				for seed := range int64(4) {
+				for seed := range int64(2) {
 					v := restarted
 					if err := v.check(s.Crash(seed)); err != nil {
 						t.Errorf("power cut %d after a restart: %v", seed, err)

@@ -1,0 +1,482 @@
+package wal
+
+import (
+	"context"
+	"errors"
+	"io"
+	"path"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/narad-mq/narad/internal/clock"
+	"github.com/narad-mq/narad/internal/disk"
+	"github.com/narad-mq/narad/internal/model"
+	"github.com/narad-mq/narad/internal/testutil"
+)
+
+func fakeOptions(s *disk.Sim) (Options, *clock.Fake) {
+	clk := clock.NewFake(time.Unix(1_700_000_000, 0))
+	o := options(s, testDir)
+	o.Clock = clk
+	return o, clk
+}
+
+// storedCheckpoint is what the file of a volume holds.
+func storedCheckpoint(t *testing.T, s *disk.Sim) int64 {
+	t.Helper()
+	b, err := s.Dump(path.Join(testDir, checkpointName))
+	if err != nil {
+		t.Fatal(err)
+	}
+	v, state := disk.DecodeFact(checkpointMagic, b)
+	if state != disk.FactValid {
+		t.Fatalf("checkpoint file %x", b)
+	}
+	return v
+}
+
+// TestIdleCostsNothing: with nothing staged and the checkpoint synced no timer is
+// armed and no I/O happens, however long it lasts.
+func TestIdleCostsNothing(t *testing.T) {
+	s := disk.NewSim(1)
+	o, clk := fakeOptions(s)
+	o.ReserveBytes = 1
+	l := mustOpen(t, o)
+	appendRecs(t, l, 1, 10, 100)
+	if err := l.Advance(10); err != nil {
+		t.Fatal(err)
+	}
+	testutil.Eventually(t, waitMax, func() bool { return clk.Timers() == 1 }, "the sync of the checkpoint is due later")
+	calls, quiet := 0, 0
+	testutil.Eventually(t, waitMax, func() bool {
+		clk.Advance(time.Second)
+		if quiet++; clk.Timers() > 0 || s.Calls() != calls {
+			calls, quiet = s.Calls(), 0
+		}
+		return quiet == 5
+	}, "all is synced")
+	for range 100 {
+		clk.Advance(time.Hour)
+	}
+	if clk.Timers() != 0 || s.Calls() != calls {
+		t.Fatalf("idle log: %d timers, %d calls", clk.Timers(), s.Calls()-calls)
+	}
+}
+
+// TestCheckpointIsDurableIn250ms: a moved checkpoint is in the page cache at once
+// the first time and within 10 ms after that, and survives a power cut 250 ms after
+// its move; moves in between share writes and the sync.
+func TestCheckpointIsDurableIn250ms(t *testing.T) {
+	s := disk.NewSim(1)
+	o, clk := fakeOptions(s)
+	l := mustOpen(t, o)
+	appendRecs(t, l, 1, 100, 20)
+	calls := s.Calls()
+	move := func(to uint64) {
+		if err := l.Advance(to); err != nil {
+			t.Fatal(err)
+		}
+	}
+	move(5)
+	testutil.Eventually(t, waitMax, func() bool { return storedCheckpoint(t, s) == 5 && clk.Timers() == 1 }, "the first move is written")
+	for to := uint64(6); to <= 80; to++ {
+		move(to)
+	}
+	testutil.Eventually(t, waitMax, func() bool { return clk.Timers() == 1 }, "the keeper waits")
+	if got := storedCheckpoint(t, s); got != 5 {
+		t.Fatalf("checkpoint written %d within 10 ms of a write", got)
+	}
+	clk.Advance(checkpointWriteEvery)
+	testutil.Eventually(t, waitMax, func() bool { return storedCheckpoint(t, s) == 80 }, "the moves are written together")
+	testutil.Eventually(t, waitMax, func() bool { return clk.Timers() == 1 }, "the sync is due")
+	clk.Advance(250*time.Millisecond - checkpointWriteEvery)
+	testutil.Eventually(t, waitMax, func() bool { return clk.Timers() == 0 && s.Calls() == calls+3 }, "two writes and one sync")
+	for seed := range int64(10) {
+		if got := storedCheckpoint(t, s.Crash(seed)); got != 80 {
+			t.Fatalf("after a power cut the checkpoint is %d, want 80", got)
+		}
+	}
+}
+
+func TestAdvanceRules(t *testing.T) {
+	l := mustOpen(t, options(disk.NewSim(1), testDir))
+	appendRecs(t, l, 1, 10, 20)
+	for _, c := range []struct {
+		to   uint64
+		want uint64
+		err  error
+	}{{4, 4, nil}, {4, 4, nil}, {2, 4, nil}, {11, 4, model.ErrInvalid}, {10, 10, nil}} {
+		if err := l.Advance(c.to); !errors.Is(err, c.err) || l.Checkpoint() != c.want {
+			t.Errorf("advance to %d: %v, checkpoint %d, want %v and %d", c.to, err, l.Checkpoint(), c.err, c.want)
+		}
+	}
+}
+
+// TestCheckpointFailure: while it cannot be stored Advance says so and nothing is
+// retired; the failed file is replaced, never synced again; it recovers by itself.
+func TestCheckpointFailure(t *testing.T) {
+	for _, op := range []disk.Op{disk.OpWrite, disk.OpSync} {
+		t.Run(op.String(), func(t *testing.T) {
+			s := disk.NewSim(1)
+			o, clk := fakeOptions(s)
+			o.SegmentBytes = 1000
+			l := mustOpen(t, o)
+			appendRecs(t, l, 1, 10, 400)
+			s.Fail(disk.Rule{Op: op, Path: checkpointName + "*", N: 1, Sticky: true})
+			if err := l.Advance(9); err != nil {
+				t.Fatal(err)
+			}
+			testutil.Eventually(t, waitMax, func() bool { clk.Advance(250 * time.Millisecond); return l.Advance(9) != nil }, "Advance reports the failure")
+			if l.Checkpoint() != 9 || l.catalog.oldest() != 1 || l.Failed() != nil {
+				t.Fatalf("checkpoint %d, oldest %d, failed %v", l.Checkpoint(), l.catalog.oldest(), l.Failed())
+			}
+			mustAppend(t, l, rec(10, 400))
+			s.ClearRules()
+			testutil.Eventually(t, waitMax, func() bool { clk.Advance(time.Second); return l.Advance(10) == nil }, "stored again")
+			testutil.Eventually(t, waitMax, func() bool { clk.Advance(250 * time.Millisecond); return l.catalog.oldest() == 9 }, "compacted behind it")
+			wantRecs(t, l, 9, 11)
+		})
+	}
+}
+
+// TestFinalCheckpointFailure: a stop that cannot store the checkpoint says so.
+func TestFinalCheckpointFailure(t *testing.T) {
+	s := disk.NewSim(1)
+	var lines logLines
+	o, _ := fakeOptions(s)
+	o.Logger = lines.logger()
+	l := mustOpen(t, o)
+	appendRecs(t, l, 1, 3, 20)
+	s.Fail(disk.Rule{Op: disk.OpSync, Path: checkpointName, N: 1})
+	if err := l.Advance(2); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Close(); err == nil || !lines.has(`msg="produce dispatcher: final checkpoint"`) {
+		t.Fatalf("close: %v, logged %s", err, lines.buf.String())
+	}
+}
+
+// names lists the log's files with a suffix.
+func names(t *testing.T, s *disk.Sim, suffix string) (out []string) {
+	t.Helper()
+	infos, err := s.List(testDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, info := range infos {
+		if strings.HasSuffix(info.Name, suffix) {
+			out = append(out, info.Name)
+		}
+	}
+	return out
+}
+
+// TestRecycle: retired segments are used again, two wait at most, the rest is
+// removed, old frames never show, and a clean stop leaves no spare.
+func TestRecycle(t *testing.T) {
+	for mode, want := range map[SpareMode]int{SpareRecycle: 2, SpareZero: 0, SpareNone: 0} {
+		s := disk.NewSim(1)
+		o, clk := fakeOptions(s)
+		o.SegmentBytes, o.Spare = 1000, mode
+		l := mustOpen(t, o)
+		next := 1
+		for round := range 5 {
+			appendRecs(t, l, next, next+8, 400-round)
+			next += 8
+			if err := l.Advance(uint64(next - 1)); err != nil {
+				t.Fatal(err)
+			}
+			testutil.Eventually(t, waitMax, func() bool {
+				clk.Advance(250 * time.Millisecond)
+				return l.catalog.second() > uint64(next-1) && len(names(t, s, ".wal")) == 1 && len(names(t, s, ".prep")) == want
+			}, "the done segments are gone")
+			wantRecs(t, l, uint64(next-1), uint64(next))
+			if _, err := readAll(l, 1); !errors.Is(err, ErrCompacted) {
+				t.Fatalf("read of a retired seq: %v, want ErrCompacted", err)
+			}
+		}
+		c := s.Crash(int64(mode)) // keeps the spares for the next start
+		l.Close()
+		again := mustOpen(t, options(c, testDir))
+		wantRecs(t, again, uint64(next-1), uint64(next))
+		appendRecs(t, again, next, next+10, 400)
+		wantRecs(t, again, uint64(next-1), uint64(next+10))
+		mustClose(t, again)
+		if left := append(names(t, c, ".prep"), names(t, c, ".tmp")...); len(left) != 0 {
+			t.Errorf("mode %d: a clean stop left %v", mode, left)
+		}
+	}
+}
+
+// TestRotation: a fully dispatched segment past 1 MiB is rotated away, one below or
+// with work left is not (spec/storage-and-produce section 14.4).
+func TestRotation(t *testing.T) {
+	s := disk.NewSim(1)
+	o, clk := fakeOptions(s)
+	reg := prometheus.NewRegistry()
+	o.Registry, o.Spare = reg, SpareZero
+	l := mustOpen(t, o)
+	settle := func(to uint64) {
+		if err := l.Advance(to); err != nil {
+			t.Fatal(err)
+		}
+		testutil.Eventually(t, waitMax, func() bool { clk.Advance(250 * time.Millisecond); return clk.Timers() == 0 }, "the checkpoint is synced")
+	}
+	mustAppend(t, l, rec(1, rotateBytes-headerSize-frameHeaderSize))
+	settle(2)
+	if n := l.catalog.oldest(); n != 1 {
+		t.Fatalf("1 MiB sharp was rotated: oldest %d", n)
+	}
+	appendRecs(t, l, 2, 4, 100)
+	settle(3)
+	if n := l.catalog.oldest(); n != 1 {
+		t.Fatalf("a segment with a record undone was rotated: oldest %d", n)
+	}
+	settle(4)
+	testutil.Eventually(t, waitMax, func() bool { return l.catalog.oldest() == 4 && len(names(t, s, ".wal")) == 1 }, "the segment is rotated and removed")
+	if got := gauge(t, reg, "narad_ingress_wal_bytes"); got != zeroStep {
+		t.Errorf("bytes left: %v, want %d", got, zeroStep)
+	}
+	appendRecs(t, l, 4, 6, 100)
+	wantRecs(t, l, 4, 6)
+}
+
+// TestFailedRemovalIsRetried: a segment that could not be removed goes later, before
+// the ones behind it (F7).
+func TestFailedRemovalIsRetried(t *testing.T) {
+	s := disk.NewSim(1)
+	o, clk := fakeOptions(s)
+	o.SegmentBytes, o.Spare = 1000, SpareZero
+	l := mustOpen(t, o)
+	appendRecs(t, l, 1, 8, 400)
+	s.Fail(disk.Rule{Op: disk.OpRemove, N: 1})
+	s.Fail(disk.Rule{Op: disk.OpRemove, N: 2})
+	if err := l.Advance(7); err != nil {
+		t.Fatal(err)
+	}
+	testutil.Eventually(t, waitMax, func() bool { clk.Advance(250 * time.Millisecond); return s.Fired() > 0 }, "the removal fails")
+	if n := names(t, s, ".wal"); n[0] != segmentName(1) || len(n) != 4 {
+		t.Fatalf("files %v", n)
+	}
+	testutil.Eventually(t, waitMax, func() bool { clk.Advance(time.Second); return len(names(t, s, ".wal")) == 1 }, "it is removed later")
+}
+
+// TestDiskReserve: below the reserve appends are refused before anything is staged,
+// everything else goes on, and it ends by itself.
+func TestDiskReserve(t *testing.T) {
+	s := disk.NewSim(1)
+	o, clk := fakeOptions(s)
+	o.ReserveBytes = 1 << 20
+	l := mustOpen(t, o)
+	appendRecs(t, l, 1, 3, 100)
+	s.SetCapacity(1 << 20)
+	mustAppend(t, l, rec(3, 100)) // within 250 ms of the last look
+	clk.Advance(spaceEvery)
+	mustAppend(t, l, rec(4, 100)) // asks for a look
+	testutil.Eventually(t, waitMax, func() bool {
+		return errors.Is(l.Append(context.Background(), rec(int(l.Next()), 100)), model.ErrDiskReserve)
+	}, "appends are refused")
+	next := l.Next()
+	if err := l.AppendMany(context.Background(), []Entry{rec(1, 9), rec(2, 9)}); !errors.Is(err, model.ErrDiskReserve) || l.Failed() != nil {
+		t.Fatalf("batch: %v, failed %v", err, l.Failed())
+	}
+	wantRecs(t, l, 1, next)
+	if err := l.Advance(3); err != nil {
+		t.Fatal(err)
+	}
+	calls := s.Calls()
+	testutil.Eventually(t, waitMax, func() bool { clk.Advance(spaceEvery); return s.Calls() > calls+3 }, "it keeps looking")
+	s.SetCapacity(0)
+	testutil.Eventually(t, waitMax, func() bool {
+		clk.Advance(spaceEvery)
+		return l.Append(context.Background(), rec(int(next), 100)) == nil
+	}, "appends are accepted again")
+	wantRecs(t, l, 3, next+1)
+	testutil.Eventually(t, waitMax, func() bool { clk.Advance(time.Second); return clk.Timers() == 0 }, "it stops looking")
+}
+
+// TestDiskReserveAtStart: the first look is made by Open. A look that fails changes
+// no verdict.
+func TestDiskReserveAtStart(t *testing.T) {
+	s := disk.NewSim(1)
+	o, clk := fakeOptions(s)
+	o.ReserveBytes = 1 << 51
+	l := mustOpen(t, o)
+	if err := l.Append(context.Background(), rec(1, 9)); !errors.Is(err, model.ErrDiskReserve) {
+		t.Fatalf("first append: %v, want ErrDiskReserve", err)
+	}
+	s.Fail(disk.Rule{Op: disk.OpSpace})
+	testutil.Eventually(t, waitMax, func() bool { clk.Advance(spaceEvery); return s.Fired() > 3 }, "looks fail")
+	if err := l.Append(context.Background(), rec(1, 9)); !errors.Is(err, model.ErrDiskReserve) {
+		t.Fatalf("append while the space cannot be read: %v, want ErrDiskReserve", err)
+	}
+}
+
+// TestReader: durable end, going on behind it, seeking both ways, over segments.
+func TestReader(t *testing.T) {
+	volumes(t, func(t *testing.T, fsys disk.FS, dir string) {
+		o := options(fsys, dir)
+		o.SegmentBytes = 700_000 // more than one mark each
+		l := mustOpen(t, o)
+		r := l.NewReader(1)
+		defer r.Close()
+		if _, _, err := r.Next(); err != io.EOF {
+			t.Fatalf("empty log: %v, want io.EOF", err)
+		}
+		appendRecs(t, l, 1, 3, 50)
+		want := func(seq uint64) {
+			t.Helper()
+			got, body, err := r.Next()
+			if err != nil || got != seq {
+				t.Fatalf("seq %d, %v, want %d", got, err, seq)
+			}
+			if id, err := recID(body); err != nil || id != int(seq) {
+				t.Fatalf("seq %d holds %d, %v", seq, id, err)
+			}
+		}
+		want(1)
+		want(2)
+		if _, _, err := r.Next(); err != io.EOF {
+			t.Fatalf("durable end: %v, want io.EOF", err)
+		}
+		for id := 3; id < 300; id++ {
+			mustAppend(t, l, rec(id, 20+id*113%9000))
+			want(uint64(id))
+		}
+		for _, seq := range []uint64{1, 299, 150, 151, 149, 10, 298, 2, 200, 77} {
+			r.Seek(seq)
+			if r.Seq() != seq {
+				t.Fatalf("Seq %d after Seek(%d)", r.Seq(), seq)
+			}
+			want(seq)
+			r.Skip()
+			if seq+2 < 300 {
+				want(seq + 2)
+			}
+		}
+		r.Seek(1000)
+		if _, _, err := r.Next(); err != io.EOF {
+			t.Fatalf("beyond the end: %v, want io.EOF", err)
+		}
+		r.Seek(299)
+		want(299)
+	})
+}
+
+// TestReaderDamage: a damaged record is an error with file and position, its
+// neighbours are read, and a read error is not taken for damage (F16 F20).
+func TestReaderDamage(t *testing.T) {
+	s := disk.NewSim(1)
+	l := mustOpen(t, options(s, testDir))
+	appendRecs(t, l, 1, 6, 1000)
+	r := l.NewReader(1)
+	defer r.Close()
+	s.Fail(disk.Rule{Op: disk.OpRead, N: 1})
+	if _, _, err := r.Next(); err == nil || errors.Is(err, model.ErrCorrupt) {
+		t.Fatalf("read error: %v", err)
+	}
+	if err := s.Corrupt(path.Join(testDir, firstName), flip(at(2, 500))); err != nil {
+		t.Fatal(err)
+	}
+	for seq := uint64(1); seq < 6; seq++ {
+		got, _, err := r.Next()
+		if seq == 3 {
+			if !errors.Is(err, model.ErrCorrupt) || !strings.Contains(err.Error(), firstName+" at position 2072") {
+				t.Fatalf("damaged record: %v", err)
+			}
+			r.Skip()
+		} else if err != nil || got != seq {
+			t.Fatalf("seq %d, %v, want %d", got, err, seq)
+		}
+	}
+}
+
+// TestReaderAcrossRecycling: a reader in the middle of a segment that is retired and
+// written anew gets ErrCompacted, never a record of the new use, and goes on from
+// the checkpoint.
+func TestReaderAcrossRecycling(t *testing.T) {
+	s := disk.NewSim(1)
+	o, clk := fakeOptions(s)
+	o.SegmentBytes = 600_000 // more than a reader reads ahead
+	l := mustOpen(t, o)
+	appendRecs(t, l, 1, 10, 100_000)
+	r := l.NewReader(1)
+	defer r.Close()
+	if _, _, err := r.Next(); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Advance(10); err != nil {
+		t.Fatal(err)
+	}
+	testutil.Eventually(t, waitMax, func() bool {
+		clk.Advance(250 * time.Millisecond)
+		return l.catalog.oldest() > 1 && len(names(t, s, ".prep")) > 0
+	}, "the segment is retired")
+	appendRecs(t, l, 10, 30, 100_000)
+	for {
+		seq, body, err := r.Next()
+		if errors.Is(err, ErrCompacted) {
+			break
+		}
+		if id, ierr := recID(body); err != nil || ierr != nil || id != int(seq) || seq > 5 {
+			t.Fatalf("seq %d: %v, %v", seq, err, ierr)
+		}
+	}
+	r.Seek(l.Checkpoint())
+	if seq, _, err := r.Next(); err != nil || seq != 10 {
+		t.Fatalf("from the checkpoint: seq %d, %v", seq, err)
+	}
+}
+
+// TestReadersDuringAppends reads the tail from several goroutines while segments
+// fill, are retired and used again.
+func TestReadersDuringAppends(t *testing.T) {
+	o := options(disk.OS{}, t.TempDir())
+	o.SegmentBytes = 100_000
+	l := mustOpen(t, o)
+	const last = 3000
+	errs := make(chan error, 4)
+	for range cap(errs) {
+		go func() {
+			r := l.NewReader(1)
+			defer r.Close()
+			for r.Seq() <= last {
+				seq, body, err := r.Next()
+				switch {
+				case errors.Is(err, io.EOF):
+				case errors.Is(err, ErrCompacted):
+					r.Seek(l.Checkpoint())
+				case err != nil:
+					errs <- err
+					return
+				default:
+					if id, err := recID(body); err != nil || id != int(seq) {
+						errs <- errors.Join(errors.New("foreign record"), err)
+						return
+					}
+				}
+			}
+			errs <- nil
+		}()
+	}
+	for id := 1; id <= last; id += 10 {
+		var es []Entry
+		for j := range 10 {
+			es = append(es, rec(id+j, 500))
+		}
+		mustAppend(t, l, es...)
+		if id > 100 {
+			if err := l.Advance(uint64(id - 50)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for range cap(errs) {
+		if err := <-errs; err != nil {
+			t.Fatal(err)
+		}
+	}
+}

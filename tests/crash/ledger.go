@@ -1,6 +1,6 @@
 // Package crash drives the real binary through crashes and judges what it did by a
-// ledger of what clients were told: the oracles O1 (no loss), O2 (no invention) and O3
-// (acks stick) of the reliability specification.
+// ledger of what clients were told: the oracles O1 (no loss), O2 (no invention), O3
+// (acks stick) and O5 (an offset is never used twice) of the reliability specification.
 package crash
 
 import (
@@ -10,6 +10,8 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"github.com/narad-mq/narad/client"
 )
 
 // message is what the tests produce: an id and a body that follows from it, so that a
@@ -36,19 +38,33 @@ func bodyOf(id string) string {
 type entry struct {
 	accepted  bool // answered 202
 	delivered int
-	acked     time.Time // when the 204 of its first ack was received; zero = never
+	acked     bool // one of its stored copies was acked with 204
+}
+
+// place names one stored copy of a message. A produce without an answer, or a dispatch
+// that a crash interrupted, may store two; each has its own lease and its own ack.
+type place struct {
+	partition int
+	offset    int64
+}
+
+// stored is what was seen of one copy.
+type stored struct {
+	id    string
+	acked time.Time // when the 204 of its ack was received; zero = never
 }
 
 // ledger records every answer clients got. Safe for concurrent use.
 type ledger struct {
 	mu       sync.Mutex // guards everything below
 	messages map[string]*entry
-	faults   []time.Time // when the node was killed
+	copies   map[place]*stored
+	faults   []time.Time // when the node was surely dead
 	problems []string
 	late     int // redeliveries after an ack, inside the promised window
 }
 
-func newLedger() *ledger { return &ledger{messages: map[string]*entry{}} }
+func newLedger() *ledger { return &ledger{messages: map[string]*entry{}, copies: map[place]*stored{}} }
 
 // sending notes that a produce of id is about to be sent: from here on it may exist.
 func (l *ledger) sending(id string) {
@@ -69,14 +85,15 @@ func (l *ledger) killed(at time.Time) {
 	l.faults = append(l.faults, at)
 }
 
-// deliver judges one delivered payload. began is when the consume that brought it was
-// sent; window is how long before a kill an ack may be forgotten.
-func (l *ledger) deliver(payload []byte, began time.Time, window time.Duration) (id string) {
+// deliver judges one delivery. began is when the consume that brought it was sent;
+// window is how long before a kill an ack may be forgotten. It returns the message's
+// id, "" if it is none of ours.
+func (l *ledger) deliver(d client.Delivery, began time.Time, window time.Duration) (id string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var m message
-	if err := json.Unmarshal(payload, &m); err != nil || m.Body != bodyOf(m.ID) {
-		l.problem("O2: delivered bytes are no message of ours: %.100q", payload)
+	if err := json.Unmarshal(d.Payload, &m); err != nil || m.Body != bodyOf(m.ID) {
+		l.problem("O2: delivered bytes are no message of ours: %.100q", d.Payload)
 		return ""
 	}
 	e := l.messages[m.ID]
@@ -85,12 +102,18 @@ func (l *ledger) deliver(payload []byte, began time.Time, window time.Duration) 
 		return ""
 	}
 	e.delivered++
-	if !e.acked.IsZero() && began.After(e.acked) {
-		if l.forgivable(e.acked, window) {
-			l.late++
-		} else {
-			l.problem("O3: %s delivered again %v after its ack, no crash within %v of it", m.ID, began.Sub(e.acked), window)
-		}
+	at := place{d.Partition, d.Offset}
+	c := l.copies[at]
+	switch {
+	case c == nil:
+		l.copies[at] = &stored{id: m.ID}
+	case c.id != m.ID:
+		l.problem("O5: partition %d offset %d held %s and now holds %s", d.Partition, d.Offset, c.id, m.ID)
+	case !c.acked.IsZero() && began.After(c.acked) && l.forgivable(c.acked, window):
+		l.late++
+	case !c.acked.IsZero() && began.After(c.acked):
+		l.problem("O3: %s at partition %d offset %d delivered again %v after its ack, no crash within %v of it",
+			m.ID, d.Partition, d.Offset, began.Sub(c.acked), window)
 	}
 	return m.ID
 }
@@ -105,11 +128,12 @@ func (l *ledger) forgivable(acked time.Time, window time.Duration) bool {
 	return false
 }
 
-func (l *ledger) acked(id string) {
+func (l *ledger) acked(id string, d client.Delivery) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if e := l.messages[id]; e.acked.IsZero() {
-		e.acked = time.Now()
+	l.messages[id].acked = true
+	if c := l.copies[place{d.Partition, d.Offset}]; c != nil {
+		c.acked = time.Now()
 	}
 }
 
@@ -136,7 +160,7 @@ func (l *ledger) unacked() (n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, e := range l.messages {
-		if e.accepted && e.acked.IsZero() {
+		if e.accepted && !e.acked {
 			n++
 		}
 	}
@@ -153,7 +177,7 @@ func (l *ledger) counts() (sent, accepted, delivered, acked, late int) {
 		if e.accepted {
 			accepted++
 		}
-		if !e.acked.IsZero() {
+		if e.acked {
 			acked++
 		}
 	}

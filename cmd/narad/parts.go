@@ -1,0 +1,105 @@
+package main
+
+import (
+	"context"
+	"math"
+	"runtime"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"github.com/narad-mq/narad/internal/config"
+	"github.com/narad-mq/narad/internal/disk"
+	"github.com/narad-mq/narad/internal/ingress"
+	"github.com/narad-mq/narad/internal/metastore"
+	"github.com/narad-mq/narad/internal/model"
+	"github.com/narad-mq/narad/internal/telemetry"
+)
+
+// placement tells the dispatcher who owns a partition: on one node this one, or
+// nobody yet.
+type placement struct{ n *node }
+
+// Owner implements ingress.Placement.
+func (p placement) Owner(topic string, partition int) (o ingress.Owner, node string, alive bool, err error) {
+	if !p.n.store.CaughtUp() {
+		return nil, "", false, model.ErrUnavailable
+	}
+	v, ok := p.n.store.Topic(topic)
+	if !ok {
+		return nil, "", false, model.ErrTopicNotFound
+	}
+	self := p.n.cfg.Cluster.NodeID
+	if v.OwnerOf(partition) != self {
+		return nil, "", false, model.ErrUnavailable
+	}
+	return p.n.broker, self, true, nil
+}
+
+// confirmer narrows the leader's word to what the dispatcher asks.
+type confirmer struct{ store *metastore.Store }
+
+// ConfirmGone implements ingress.Confirmer.
+func (c confirmer) ConfirmGone(ctx context.Context, name string, id model.Incarnation) (bool, error) {
+	word, err := c.store.ConfirmGone(ctx, name, id)
+	return word == metastore.Gone && err == nil, err
+}
+
+// Default share of the volume that is kept free (storage.reserve_bytes = -1).
+const (
+	reserveBytesMax = 64 << 20
+	reservePercent  = 5
+)
+
+// reserveBytes is the free space below which produces are refused.
+func reserveBytes(s config.Storage) (int64, error) {
+	if s.ReserveBytes != config.ReserveAuto {
+		return s.ReserveBytes, nil
+	}
+	room, err := disk.OS{}.Space(s.DataDir)
+	if err != nil {
+		return 0, err
+	}
+	return int64(min(reserveBytesMax, room.Total/100*reservePercent)), nil
+}
+
+// registerProcess adds what every Go service exports, and which build it is.
+func registerProcess(reg *prometheus.Registry) {
+	build := prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "narad_build_info", Help: "Constant 1, labelled by the build.",
+	}, []string{"version", "commit", "goversion"})
+	build.WithLabelValues(version(), commit(), runtime.Version()).Set(1)
+	reg.MustRegister(build, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+}
+
+// registerBoot adds the series that exist once the node has come up.
+func registerBoot(reg prometheus.Registerer, took interface{ Seconds() float64 }, ready func() error) {
+	boot := prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "narad_boot_duration_seconds", Help: "Process start to \"http listening\", set once.",
+	})
+	boot.Set(took.Seconds())
+	reg.MustRegister(boot, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "narad_ready", Help: "1 while /readyz would answer 200.",
+	}, func() float64 {
+		if ready() != nil {
+			return 0
+		}
+		return 1
+	}))
+}
+
+// startPoller reads what may hang on a sick volume, so that a scrape never does.
+func (n *node) startPoller() *telemetry.Poller {
+	room := prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "narad_data_dir_available_bytes", Help: "Free bytes on the data directory's file system.",
+	})
+	room.Set(math.NaN())
+	n.reg.MustRegister(room)
+	return telemetry.NewPoller("vitals", n.clk, n.log, n.reg, telemetry.Source{
+		Name: "data_dir", Into: room,
+		Read: func() (float64, error) {
+			s, err := disk.OS{}.Space(n.cfg.Storage.DataDir)
+			return float64(s.Available), err
+		},
+	})
+}

@@ -1,0 +1,291 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"log/slog"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/narad-mq/narad/internal/broker"
+	"github.com/narad-mq/narad/internal/clock"
+	"github.com/narad-mq/narad/internal/commitlog"
+	"github.com/narad-mq/narad/internal/config"
+	"github.com/narad-mq/narad/internal/disk"
+	"github.com/narad-mq/narad/internal/httpapi"
+	"github.com/narad-mq/narad/internal/ingress"
+	"github.com/narad-mq/narad/internal/metastore"
+	"github.com/narad-mq/narad/internal/model"
+	"github.com/narad-mq/narad/internal/reclaim"
+	"github.com/narad-mq/narad/internal/router"
+	"github.com/narad-mq/narad/internal/telemetry"
+	"github.com/narad-mq/narad/internal/topics"
+	"github.com/narad-mq/narad/internal/wal"
+)
+
+// sweepTimeout is what the startup sweep waits for the leader's word; past it the
+// sweep is skipped, never hurried (spec/operations section 4).
+const sweepTimeout = 60 * time.Second
+
+// node is the running parts of a process. Each is closed by the step that stop lists
+// for it; a part that was never opened is nil.
+type node struct {
+	cfg   config.Config
+	log   *slog.Logger
+	clk   clock.Clock
+	reg   *prometheus.Registry
+	start time.Time
+
+	unlock    func() error
+	fronts    *fronts
+	api       *httpapi.API
+	store     *metastore.Store
+	broker    *broker.Broker
+	reclaimer *reclaim.Reclaimer
+	router    *router.Router
+	ingress   *ingress.Ingress
+	poller    *telemetry.Poller
+}
+
+// serve runs a node until ctx ends (a graceful stop: nil), or until it cannot go on.
+func serve(ctx context.Context, cfg config.Config, out stdio) error {
+	if err := errors.Join(cfg.Validate(), refuseSecurity(cfg)); err != nil {
+		return err
+	}
+	log, err := newLogger(cfg.Log, out.out)
+	if err != nil {
+		return err
+	}
+	n := &node{cfg: cfg, log: log, clk: clock.Real(), reg: prometheus.NewRegistry()}
+	n.start = n.clk.Now()
+	signal.Ignore(syscall.SIGHUP, syscall.SIGPIPE)
+	if err := n.boot(ctx); err != nil {
+		return errors.Join(err, n.stop())
+	}
+	var failed error
+	select {
+	case <-ctx.Done():
+		exitOnSecondSignal()
+	case <-n.store.Done():
+		failed = n.store.Err()
+	case failed = <-n.fronts.failed:
+	}
+	return errors.Join(failed, n.stop())
+}
+
+// refuseSecurity keeps the default safe: a node that cannot tell its clients apart
+// must be told that it need not.
+func refuseSecurity(cfg config.Config) error {
+	if !cfg.Security.Enabled {
+		return nil
+	}
+	return errors.New("config: security.enabled is on, but this release cannot authenticate clients: " +
+		"set security.enabled to false (NARAD_SECURITY_ENABLED=false) and keep the port private, or use narad server start --dev")
+}
+
+// exitOnSecondSignal ends the process at once when the graceful stop is not wanted
+// after all.
+func exitOnSecondSignal() {
+	again := make(chan os.Signal, 1)
+	signal.Notify(again, os.Interrupt, syscall.SIGTERM)
+	go func() {
+		if s, ok := (<-again).(syscall.Signal); ok {
+			os.Exit(128 + int(s))
+		}
+	}()
+}
+
+// boot brings the node up, in an order in which each step relies on the ones before.
+func (n *node) boot(ctx context.Context) error {
+	for _, step := range []func(context.Context) error{
+		n.takeDataDir,   // before anything reads or writes data: one process at a time
+		n.listen,        // health answers from here on, so that liveness never waits for a recovery
+		n.openMetastore, // everything below asks it who owns what
+		n.openBroker,    // before the sweep: retiring a directory is the broker's
+		n.sweep,         // before a create can be answered: it could remove a directory it just missed
+		n.recoverBroker, // before traffic: what a crash left open is repaired in the background of nobody's request
+		n.openIngress,   // last of the data plane: it dispatches what the WAL still holds at once
+		n.openRoutes,    // from here on the node answers requests
+	} {
+		if err := step(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (n *node) takeDataDir(context.Context) error {
+	dir := n.cfg.Storage.DataDir
+	if err := disk.MkdirDurable(disk.OS{}, filepath.ToSlash(dir)); err != nil {
+		return fmt.Errorf("data directory: %w", err)
+	}
+	unlock, err := disk.Lock(filepath.Join(dir, "LOCK"))
+	if err != nil {
+		return fmt.Errorf("data directory %s: %w", dir, err)
+	}
+	n.unlock = unlock
+	setMemoryLimit(n.log)
+	n.log.Info("narad serve starting", "version", version(), "commit", commit(), "node", n.cfg.Cluster.NodeID)
+	return nil
+}
+
+func (n *node) listen(context.Context) error {
+	registerProcess(n.reg)
+	n.api = httpapi.New(httpapi.Options{
+		Config: n.cfg.HTTP, Clock: n.clk, Logger: n.log, Registry: n.reg,
+		Metrics: promhttp.HandlerFor(n.reg, promhttp.HandlerOpts{EnableOpenMetrics: true}),
+	})
+	n.fronts = newFronts(n.log)
+	return n.fronts.open(n.api, n.cfg.HTTP)
+}
+
+func (n *node) openMetastore(ctx context.Context) (err error) {
+	n.store, err = metastore.Open(ctx, metastore.Options{
+		Dir:    filepath.Join(n.cfg.Storage.DataDir, "metastore"),
+		NodeID: n.cfg.Cluster.NodeID, BindAddr: n.cfg.Cluster.Addr, Advertise: n.cfg.Cluster.AdvertiseAddr,
+		APIAddr: n.fronts.addr(), Build: version(), Clock: n.clk, Logger: n.log, Registry: n.reg,
+		SnapshotThreshold: uint64(n.cfg.Cluster.SnapshotThreshold), SnapshotInterval: n.cfg.Cluster.SnapshotInterval,
+		TrailingLogs: uint64(n.cfg.Cluster.TrailingLogs),
+	})
+	if err != nil {
+		return err
+	}
+	return n.store.WaitReady(ctx)
+}
+
+func (n *node) openBroker(context.Context) error {
+	s := n.cfg.Storage
+	codec, err := commitlog.NewCodec(s.Codec, s.CompressionLevel)
+	if err != nil {
+		return err
+	}
+	n.broker, err = broker.Open(broker.Options{
+		FS: disk.OS{}, DataDir: filepath.ToSlash(s.DataDir), Node: n.cfg.Cluster.NodeID, Topics: n.store,
+		Clock: n.clk, Logger: n.log, Registry: n.reg, Codec: codec,
+		IdleEviction:   time.Duration(s.IdleLogEvictionMS) * time.Millisecond,
+		ColdWalk:       time.Duration(s.ColdRetentionWalkMS) * time.Millisecond,
+		OffsetInterval: time.Duration(s.OffsetCommitIntervalMS) * time.Millisecond,
+		OffsetFiles:    offsetFiles(), CaughtUp: n.store.CaughtUp,
+	})
+	if err != nil {
+		return err
+	}
+	// Ends with the store.
+	n.store.Subscribe(n.broker.TopicChanged)
+	n.reclaimer, err = reclaim.New(reclaim.Options{
+		FS: disk.OS{}, DataDir: filepath.ToSlash(s.DataDir), Topics: n.store, Confirmer: n.store, Retirer: n.broker,
+		Clock: n.clk, Logger: n.log, Registry: n.reg,
+	})
+	return err
+}
+
+func (n *node) sweep(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, sweepTimeout)
+	defer cancel()
+	if _, err := n.reclaimer.Sweep(ctx); err != nil {
+		// Nothing is lost by keeping a dead topic's directory: a later sweep finds it.
+		n.log.Warn("startup sweep of deleted topics did not finish; it is tried again later", "err", err)
+		n.reclaimer.SweepSoon()
+	}
+	return nil
+}
+
+func (n *node) recoverBroker(ctx context.Context) error {
+	return n.broker.Recover(ctx, iter.Seq[*model.TopicView](func(yield func(*model.TopicView) bool) { n.store.Range(yield) }))
+}
+
+func (n *node) openIngress(context.Context) (err error) {
+	s := n.cfg.Storage
+	spare := wal.SpareRecycle
+	if !s.IngressWALPrealloc {
+		spare = wal.SpareNone
+	}
+	reserve, err := reserveBytes(s)
+	if err != nil {
+		return err
+	}
+	n.ingress, err = ingress.Open(ingress.Options{
+		FS: disk.OS{}, Dir: filepath.ToSlash(filepath.Join(s.DataDir, "ingress", "produce")), Node: n.cfg.Cluster.NodeID,
+		Clock: n.clk, Logger: n.log, Registry: n.reg, Directory: n.store,
+		Placement: placement{n}, Confirmer: confirmer{n.store}, Spare: spare, ReserveBytes: reserve,
+	})
+	return err
+}
+
+func (n *node) openRoutes(context.Context) error {
+	t := n.cfg.Topic
+	manager := topics.New(topics.Options{
+		Store: n.store, Node: n.cfg.Cluster.NodeID, Clock: n.clk, Logger: n.log, OnDeleted: n.reclaimer.Deleted,
+		Defaults: topics.Defaults{
+			Partitions: t.DefaultPartitions, MaxPartitions: t.MaxPartitions, RetentionMS: t.DefaultRetentionMS,
+			VisibilityMS: t.DefaultVisibilityMS, MaxInFlight: t.DefaultMaxInFlight, MaxAckedAhead: t.DefaultMaxAckedAhead,
+		},
+	})
+	n.router = router.New(router.Options{
+		Node: n.cfg.Cluster.NodeID, Directory: n.store, Local: n.broker, Stats: n.broker, Clock: n.clk, Logger: n.log,
+	})
+	n.poller = n.startPoller()
+	n.api.Begin(httpapi.Backends{Directory: n.store, Topics: manager, Router: n.router, Produce: n.ingress, Health: n.store})
+	registerBoot(n.reg, n.clk.Now().Sub(n.start), n.store.Ready)
+	n.log.Info("http listening", "addr", n.fronts.addr())
+	return nil
+}
+
+// stop takes the node down, in the reverse order of who relies on whom. A step that
+// fails is logged and the next still runs.
+func (n *node) stop() error {
+	var errs []error
+	do := func(what string, f func() error) {
+		if err := f(); err != nil {
+			n.log.Error("stop: "+what, "err", err)
+			errs = append(errs, fmt.Errorf("stop: %s: %w", what, err))
+		}
+	}
+	if n.api != nil {
+		n.api.Stop() // balancers look elsewhere from here on
+	}
+	if n.ingress != nil {
+		n.ingress.StopDispatch() // what it leaves stays in the WAL for the next start
+	}
+	if n.router != nil { // parked long polls end now, or the drain would wait for them
+		n.router.ReleaseWaiters()
+	}
+	if n.broker != nil {
+		n.broker.ReleaseWaiters()
+	}
+	if n.fronts != nil {
+		do("drain http", func() error { return n.fronts.close(n.cfg.HTTP.ShutdownGrace) })
+	}
+	if n.poller != nil {
+		n.poller.Stop()
+	}
+	closeIf(do, "stop reclaiming", n.reclaimer)
+	closeIf(do, "close partitions", n.broker) // acks, then the high watermark of each log
+	closeIf(do, "close ingress", n.ingress)   // the last checkpoint: after the commits it stands for
+	closeIf(do, "close metastore", n.store)   // last: everything above reads it
+	if n.unlock != nil {
+		do("release the data directory", n.unlock)
+		n.log.Info("narad serve stopped")
+	}
+	return errors.Join(errs...)
+}
+
+// closeIf closes a part that was opened.
+func closeIf[P interface {
+	comparable
+	io.Closer
+}](do func(string, func() error), what string, part P) {
+	var never P
+	if part != never {
+		do(what, part.Close)
+	}
+}

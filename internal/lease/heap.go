@@ -19,7 +19,9 @@ type returned struct {
 func (r returned) before(s returned) bool { return r.offset < s.offset }
 
 // heap is a binary min-heap of values; the minimum is its first element.
-type heap[T interface{ before(T) bool }] []T
+type heap[T ordered[T]] []T
+
+type ordered[T any] interface{ before(T) bool }
 
 func (h *heap[T]) push(v T) {
 	*h = append(*h, v)

@@ -172,16 +172,53 @@ func TestF12FailedSync(t *testing.T) {
 	}
 }
 
+// TestF12NoSyncWithoutARewrite: a window whose sync failed is not synced again until
+// it was written in full, even if that takes long and its level is due meanwhile.
+func TestF12NoSyncWithoutARewrite(t *testing.T) {
+	sim := disk.NewSim(1)
+	r := newRig(t, sim)
+	tr, s := r.track(key, dir)
+	s.ack(0)
+	tr.Dirty()
+	r.durably()
+	durable := s.position()
+	s.ack(1)
+	tr.Dirty()
+	r.clk.Advance(LevelInterval) // the sync and the level are due in one tick
+	window := tr.file.window
+	tr.turn = int64(r.clk.Now().Add(r.c.tick).Sub(r.c.epoch)/r.c.tick) % r.c.turns
+	sim.Fail(disk.Rule{Op: disk.OpSync, Path: AheadName, N: 1, Err: syscall.EIO})
+	r.tick()
+	if sim.Fired() != 1 {
+		t.Fatal("no sync in that tick")
+	}
+	sim.ClearRules()
+	sim.Fail(disk.Rule{Op: disk.OpWrite, Path: AheadName, N: 1, Sticky: true, Err: syscall.EIO})
+	for range 20 {
+		if since, waiting := tr.waiting(); !waiting || tr.file.window != window {
+			t.Fatalf("synced without a rewrite: waiting %v since %v", waiting, since)
+		}
+		r.tick()
+	}
+	if v := offset(t, sim, dir); v > durable.Committed {
+		t.Fatalf("consumer.offset %d is ahead of what is durable, %+v", v, durable)
+	}
+	sim.ClearRules()
+	r.durably()
+	r.want("after a rewrite", load(t, sim.Crash(1)), s.position())
+}
+
 // TestF12FailedPrimeSync: a record that another process left in the page cache is
 // not trusted after its sync failed.
 func TestF12FailedPrimeSync(t *testing.T) {
-	for seed := range int64(20) {
+	for seed := range int64(300) {
 		sim := disk.NewSim(seed)
 		r := newRig(t, sim)
 		tr, s := r.track(key, dir)
 		s.ack(0)
 		tr.Dirty()
 		r.durably()
+		tr.turn = -1
 		s.ack(1)
 		tr.Dirty()
 		r.tick() // in the page cache when the process dies
@@ -189,6 +226,7 @@ func TestF12FailedPrimeSync(t *testing.T) {
 
 		r = newRig(t, sim)
 		tr, s = r.open(key, dir, testInc)
+		tr.turn = -1
 		s.ack(2)
 		tr.Dirty()
 		sim.Fail(disk.Rule{Op: disk.OpSync, Path: AheadName, N: 1, Err: syscall.EIO})
@@ -425,12 +463,14 @@ func TestNewestRecordInPageCacheOnly(t *testing.T) {
 		s.ack(0)
 		tr.Dirty()
 		r.durably()
+		tr.turn = -1
 		s.ack(1)
 		tr.Dirty()
 		r.tick()
 
 		r = newRig(t, sim)
 		tr, s = r.open(key, dir, testInc)
+		tr.turn = -1
 		r.want("restart", s.position(), settled(1))
 		s.ack(5)
 		tr.Dirty()

@@ -11,8 +11,9 @@ import (
 const keptEntries = 64
 
 // Settle applies op to the lease that (offset, nonce) names; false means no live
-// lease has that pair, and nothing changed. Expiry is judged first, so a lease
-// that is due at now no longer settles (spec/consume sections 4 and 5.3).
+// lease has that pair, and nothing was settled. Expiry is judged first, so a lease
+// that is due at now no longer settles; the event holds either way, because what
+// expired here may be what somebody waits for (spec/consume sections 4 and 5.3).
 func (t *Table) Settle(now int64, op model.SettleOp, offset, nonce int64) (Event, bool) {
 	was := t.blocked()
 	expired := t.purge(now)

@@ -20,12 +20,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Topics is the local replica as the broker reads it, on hot paths too.
+// Topics is the local replica as the broker reads it, on hot paths too. Views are compared
+// by pointer, so no version is needed.
 type Topics interface {
 	// Topic returns the current view; the same pointer until the topic changes.
 	Topic(name string) (*model.TopicView, bool)
-	// TopicsVersion moves with every topic or assignment change.
-	TopicsVersion() uint64
 }
 
 // Defaults of Options (spec/storage-and-produce section 22).
@@ -135,6 +134,13 @@ func (b *Broker) Close() error {
 		b.metrics.state.inventory.close()
 		b.purger.close()
 		b.pump.close()
+		for _, e := range b.names.Range {
+			for _, s := range e.(*topic).all() {
+				if pt := s.part.Load(); pt != nil {
+					pt.EndQueue()
+				}
+			}
+		}
 		errs := []error{b.committer.Close()}
 		for _, e := range b.names.Range {
 			errs = append(errs, b.closeTopic(e.(*topic))...)

@@ -105,7 +105,7 @@ func (b *Broker) Retire(name string, id model.Incarnation) (stalePath string, er
 func (b *Broker) hold(name string, id model.Incarnation) *topic {
 	for {
 		dead := &topic{name: name, id: id, guard: new(sync.Mutex)}
-		dead.gone.Store(true)
+		b.kill(dead)
 		e, _ := b.names.LoadOrStore(name, dead)
 		t := e.(*topic)
 		t.guard.Lock()

@@ -17,7 +17,16 @@ const frontierUnknown = -1
 type resting struct {
 	stats    commitlog.Stats
 	frontier int64 // or frontierUnknown
+	empty    bool  // it has no files
 	oldestAt int64 // commit time of the record at the frontier, Unix ms; 0 = unknown
+}
+
+// newResting is what a first look at a closed partition's log tells.
+func newResting(st commitlog.Stats) *resting {
+	if st == (commitlog.Stats{}) {
+		return &resting{empty: true}
+	}
+	return &resting{stats: st, frontier: frontierUnknown}
 }
 
 // collector exports the per-partition gauges at scrape time, from memory alone. What has
@@ -72,16 +81,16 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		if v == nil {
 			continue
 		}
-		bytes, any := int64(0), false
+		bytes, some := int64(0), false
 		for p, s := range t.all() {
 			if v.OwnerOf(p) != c.b.opts.Node {
 				continue
 			}
 			if n, ok := c.slot(ch, t, p, s, now); ok {
-				bytes, any = bytes+n, true
+				bytes, some = bytes+n, true
 			}
 		}
-		if any {
+		if some {
 			ch <- prometheus.MustNewConstMetric(c.topicBytes, prometheus.GaugeValue, float64(bytes), t.name)
 		}
 	}
@@ -103,7 +112,7 @@ func (c *collector) slot(ch chan<- prometheus.Metric, t *topic, p int, s *slot, 
 		if !g.Loaded && known != nil && known.frontier != frontierUnknown {
 			g.Frontier, g.Loaded = known.frontier, true
 		}
-	case known != nil:
+	case known != nil && !known.empty:
 		g = partition.Gauges{Stats: known.stats, Frontier: known.frontier, Loaded: known.frontier != frontierUnknown}
 	default:
 		return 0, false

@@ -43,7 +43,7 @@ func (b *Broker) Consume(ctx context.Context, req ConsumeRequest) ([]model.Deliv
 	s := scan{b: b, req: req, budget: partition.Budget{Messages: req.Max, Bytes: ScanBytesMax}}
 	began := b.opts.Clock.Now()
 	t, err := s.consume(ctx)
-	if t != nil {
+	if t != nil && !t.gone.Load() {
 		t.waits.observe(b.opts.Clock.Now().Sub(began), len(s.out), req.Wait, err)
 	}
 	return s.out, err

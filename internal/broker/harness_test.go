@@ -10,7 +10,6 @@ import (
 	"maps"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -32,9 +31,8 @@ var start = time.Date(2026, 1, 1, 0, 0, 1, 0, time.UTC)
 
 // replica is the metastore's read side as the broker sees it.
 type replica struct {
-	mu      sync.RWMutex
-	views   map[string]*model.TopicView
-	version atomic.Uint64
+	mu    sync.RWMutex
+	views map[string]*model.TopicView
 }
 
 func (r *replica) Topic(name string) (*model.TopicView, bool) {
@@ -44,8 +42,6 @@ func (r *replica) Topic(name string) (*model.TopicView, bool) {
 	return v, ok
 }
 
-func (r *replica) TopicsVersion() uint64 { return r.version.Load() }
-
 func (r *replica) set(name string, v *model.TopicView) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -54,7 +50,6 @@ func (r *replica) set(name string, v *model.TopicView) {
 	} else {
 		r.views[name] = v
 	}
-	r.version.Add(1)
 }
 
 func (r *replica) all() iter.Seq[*model.TopicView] {

@@ -87,7 +87,7 @@ func (i *inventory) look(t *topic, p int, s *slot) {
 	var next *resting
 	if pt != nil {
 		next = i.open(t, p, pt, known)
-	} else if known == nil || known.frontier == frontierUnknown {
+	} else if known == nil || !known.empty && known.frontier == frontierUnknown {
 		next = i.closed(t, p, known)
 	}
 	if next != nil && s.part.Load() == pt {
@@ -120,18 +120,19 @@ func (i *inventory) open(t *topic, p int, pt *partition.Partition, known *restin
 }
 
 // closed looks at a closed partition's files for the first time. One whose watermark is
-// not vouched for, or that has no files, has no gauges.
+// not vouched for has no gauges, nor has one without files.
 func (i *inventory) closed(t *topic, p int, known *resting) *resting {
-	next := &resting{}
-	if known != nil {
-		next.stats = known.stats
-	} else {
+	if known == nil {
 		st, clean, err := i.b.describeClosed(t.name, t.id, p)
-		if err != nil || !clean || st == (commitlog.Stats{}) {
+		if err != nil || !clean {
 			return nil
 		}
-		next.stats = st
+		known = newResting(st)
 	}
+	if known.empty {
+		return known
+	}
+	next := &resting{stats: known.stats}
 	var err error
 	if next.frontier, err = i.storedFrontier(t, p); err != nil {
 		return nil

@@ -125,7 +125,7 @@ func TestOldestUnconsumedAge(t *testing.T) {
 
 func TestMetricsOfAClosedPartitionComeFromDisk(t *testing.T) {
 	r := newRig(t)
-	r.create(view("orders", 1))
+	r.create(view("orders", 3))
 	r.commit("orders", 0, "a", "b", "c")
 	r.ack(r.one("orders"))
 	r.reopen()
@@ -135,6 +135,9 @@ func TestMetricsOfAClosedPartitionComeFromDisk(t *testing.T) {
 	r.scrapeUntil("narad_consumer_lag_messages{0,orders}", 2) // the stored frontier, never 0
 	if n := r.b.openLogs.Load(); n != 0 {
 		t.Errorf("a scrape opened %d logs", n)
+	}
+	if _, ok := r.series()["narad_segments{2,orders}"]; ok {
+		t.Error("a partition without files has gauges")
 	}
 	calls := r.sim.Calls()
 	for range 10 {

@@ -82,7 +82,7 @@ func (b *Broker) recoverPartition(name string, p int) error {
 	}
 	if clean {
 		if s := t.slot(p); s != nil && s.part.Load() == nil {
-			s.rest.Store(&resting{stats: st, frontier: frontierUnknown})
+			s.rest.Store(newResting(st))
 		}
 		return nil
 	}

@@ -140,3 +140,17 @@ func TestC6_GracefulStopRedeliversNoAck(t *testing.T) {
 		t.Errorf("count %d, want 1: a restart forgets it", got[0].Count)
 	}
 }
+
+func TestCloseRefusesAcksItCouldNotKeep(t *testing.T) { // C6
+	r := newRig(t)
+	r.create(view("orders", 1))
+	r.commit("orders", 0, "a", "b")
+	ds := r.consume("orders", 2)
+	r.ack(ds[0])
+	r.b.entry("orders").slot(0).part.Load().EndQueue()
+	wantErr(t, r.settle(ds[1], model.Ack), model.ErrShuttingDown)
+	r.reopen()
+	if got := r.consume("orders", 2); len(got) != 1 || got[0].Offset != 1 {
+		t.Fatalf("after the restart: %v", payloads(got))
+	}
+}

@@ -223,9 +223,12 @@ func (b *Broker) bury(t *topic) {
 // the entry is buried.
 func (b *Broker) kill(t *topic) {
 	t.vmu.Lock()
-	t.gone.Store(true)
+	again := t.gone.Swap(true)
 	t.view.Store(nil)
 	t.vmu.Unlock()
+	if again {
+		return // by now the series may be another life's
+	}
 	t.waiters.close(model.ErrTopicNotFound)
 	b.metrics.forget(t.name)
 }

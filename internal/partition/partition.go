@@ -54,9 +54,10 @@ type Partition struct {
 
 	freeze atomic.Int64 // time of Now until which commits are refused; 0 = never frozen
 
-	build sync.Mutex // serialises building the shard and closing; never taken under another lock but produce
+	build sync.Mutex // serialises building the shard and closing; taken before the shard lock
 	shard atomic.Pointer[shard]
-	shut  bool // guarded by build
+	shut  bool // guarded by build: closed
+	ended bool // guarded by build: see EndQueue
 }
 
 // Open opens the partition's log; it creates nothing and reads no consumer file.

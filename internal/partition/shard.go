@@ -17,6 +17,7 @@ type shard struct {
 	table *lease.Table
 	gone  bool // dropped; whoever still holds it must not act on it
 	armed bool // somebody was told by Options.Due to call Expire
+	ended bool // the committer is about to stop: nothing is settled any more
 
 	tracked *position.Tracked // set before the shard is published
 }
@@ -50,7 +51,7 @@ func (p *Partition) queue() (*shard, error) {
 	if s := p.shard.Load(); s != nil {
 		return s, nil
 	}
-	if p.shut {
+	if p.shut || p.ended {
 		return nil, model.ErrLogClosed
 	}
 	o := &p.opts
@@ -64,6 +65,19 @@ func (p *Partition) queue() (*shard, error) {
 	s.tracked = o.Committer.Track(p.key, o.Log.Dir, o.Incarnation, s)
 	p.shard.Store(s)
 	return s, nil
+}
+
+// EndQueue refuses settlements from now on with ErrShuttingDown, so that the committer
+// can be closed without missing an ack that was answered.
+func (p *Partition) EndQueue() {
+	p.build.Lock()
+	defer p.build.Unlock()
+	p.ended = true
+	if s := p.shard.Load(); s != nil {
+		s.mu.Lock()
+		s.ended = true
+		s.mu.Unlock()
+	}
 }
 
 // WarmQueue builds the queue state now, so that a later Reserve does no I/O.
@@ -112,6 +126,10 @@ func (p *Partition) Settle(h model.Handle, op model.SettleOp) error {
 		return model.ErrNoLease // nobody ever took a lease here
 	}
 	s.mu.Lock()
+	if s.ended {
+		s.mu.Unlock()
+		return model.ErrShuttingDown
+	}
 	var (
 		ev lease.Event
 		ok bool

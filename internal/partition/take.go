@@ -2,6 +2,7 @@ package partition
 
 import (
 	"errors"
+	"slices"
 
 	"github.com/narad-mq/narad/internal/commitlog"
 	"github.com/narad-mq/narad/internal/lease"
@@ -121,6 +122,7 @@ func (p *Partition) fetch(dst []model.Delivery, sc *scratch, leases []lease.Leas
 			}
 			continue
 		}
+		dst = slices.Grow(dst, len(sc.stored))
 		for i := range sc.stored {
 			dst = append(dst, p.delivery(&sc.stored[i], &leases[i]))
 			b.Messages--

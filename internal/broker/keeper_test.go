@@ -31,7 +31,7 @@ func TestIdleLogsAreEvicted(t *testing.T) {
 	r.commit("orders", 1, "c")
 	r.ack(r.one("orders"))
 	leased := r.one("orders")
-	r.advance(10*time.Second, func() bool { return r.b.openLogs.Load() == 0 }, "idle logs to close")
+	r.advance(time.Minute, func() bool { return r.b.openLogs.Load() == 0 }, "idle logs to close")
 	if idle := r.clk.Now().Sub(start); idle < DefaultIdleEviction {
 		t.Errorf("closed after %v, want at least %v", idle, DefaultIdleEviction)
 	}

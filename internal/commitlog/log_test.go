@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"os"
 	"path"
 	"testing"
 	"time"
@@ -135,23 +136,33 @@ func TestCommitReadReopen(t *testing.T) {
 	}
 }
 
-// The test vector of spec/storage-and-produce section 4.3.
-func TestGoldenFrame(t *testing.T) {
-	const want = "cafe0000000001000000000000000000000017000000175" + "4bd1945" + "00000013" +
+// The test vector of spec/storage-and-produce section 4.3, and the worked example of
+// DESIGN.md: the files of a real log, byte for byte.
+func TestGoldenBytesAreTheDocumentedOnes(t *testing.T) {
+	const frame = "cafe00000000010000000000000000000000170000001754bd194500000013" +
 		"02026b310000018bcfe568007b226e223a317d"
 	fsys := disk.NewSim(1)
 	l := openTest(t, fsys)
 	if _, err := l.Commit([]Record{{Key: []byte("k1"), Payload: []byte(`{"n":1}`), CommittedAt: 1700000000000}}); err != nil {
 		t.Fatal(err)
 	}
-	got, err := fsys.Dump(path.Join(testDir, segmentName(0)))
+	closeLog(t, l)
+	doc, err := os.ReadFile("DESIGN.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if hex.EncodeToString(got) != want {
-		t.Fatalf("frame\n%x\nwant\n%s", got, want)
+	for _, name := range []string{segmentName(0), hwmName} {
+		got, err := fsys.Dump(path.Join(testDir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if name != hwmName && hex.EncodeToString(got) != frame {
+			t.Fatalf("frame\n%x\nwant\n%s", got, frame)
+		}
+		if !bytes.Contains(doc, []byte(hex.Dump(got))) {
+			t.Fatalf("DESIGN.md does not show %s as it is:\n%s", name, hex.Dump(got))
+		}
 	}
-	closeLog(t, l)
 }
 
 func TestReadErrors(t *testing.T) {

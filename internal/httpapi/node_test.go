@@ -1,0 +1,172 @@
+package httpapi
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/narad-mq/narad/internal/broker"
+	"github.com/narad-mq/narad/internal/clock"
+	"github.com/narad-mq/narad/internal/config"
+	"github.com/narad-mq/narad/internal/disk"
+	"github.com/narad-mq/narad/internal/ingress"
+	"github.com/narad-mq/narad/internal/metastore"
+	"github.com/narad-mq/narad/internal/model"
+	"github.com/narad-mq/narad/internal/router"
+	"github.com/narad-mq/narad/internal/telemetry"
+	"github.com/narad-mq/narad/internal/topics"
+)
+
+// node is a server over the real parts of a node, on a directory of its own.
+type node struct {
+	*server
+	dir    string
+	store  *metastore.Store
+	broker *broker.Broker
+	router *router.Router
+}
+
+const nodeName = "n1"
+
+// newNode starts a node; edit changes its HTTP settings.
+func newNode(t testing.TB, edit func(*config.HTTP)) *node {
+	t.Helper()
+	return openNode(t, t.TempDir(), edit)
+}
+
+func openNode(t testing.TB, dir string, edit func(*config.HTTP)) *node {
+	t.Helper()
+	n := &node{dir: dir}
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	log := telemetry.Discard()
+	store, err := metastore.Open(t.Context(), metastore.Options{
+		Dir: filepath.Join(dir, "metastore"), NodeID: nodeName, BindAddr: "127.0.0.1:0", Clock: clock.Real(), Logger: log,
+	})
+	must(err)
+	t.Cleanup(func() { _ = store.Close() })
+	ready, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	must(store.WaitReady(ready))
+	b, err := broker.Open(broker.Options{
+		FS: disk.OS{}, DataDir: dir, Node: nodeName, Topics: store, Clock: clock.Real(), Logger: log,
+	})
+	must(err)
+	t.Cleanup(func() { _ = b.Close() })
+	unsubscribe := store.Subscribe(b.TopicChanged)
+	t.Cleanup(unsubscribe)
+	in, err := ingress.Open(ingress.Options{
+		FS: disk.OS{}, Dir: filepath.Join(dir, "ingress", "produce"), Node: nodeName, Clock: clock.Real(), Logger: log,
+		Directory: store, Placement: alone{b, store}, Confirmer: confirmer{store}, SegmentBytes: 4 << 20,
+	})
+	must(err)
+	t.Cleanup(func() { _ = in.Close() })
+	n.store, n.broker = store, b
+	n.router = router.New(router.Options{
+		Node: nodeName, Directory: store, Local: b, Stats: b, Clock: clock.Real(), Logger: log,
+	})
+	n.server = serve(t, edit)
+	n.api.Begin(Backends{
+		Directory: store, Router: n.router, Produce: in, Health: store,
+		Topics: topics.New(topics.Options{
+			Store: store, Node: nodeName, Clock: clock.Real(), Logger: log,
+			Defaults: topics.Defaults{Partitions: 3, MaxPartitions: 108, RetentionMS: 604_800_000, VisibilityMS: 30_000, MaxInFlight: 1024, MaxAckedAhead: 1024},
+		}),
+	})
+	t.Cleanup(func() { b.ReleaseWaiters(); n.router.ReleaseWaiters() })
+	return n
+}
+
+// alone places every partition on the node's own broker.
+type alone struct {
+	b     *broker.Broker
+	store *metastore.Store
+}
+
+func (a alone) Owner(topic string, p int) (ingress.Owner, string, bool, error) {
+	v, ok := a.store.Topic(topic)
+	if !ok || v.OwnerOf(p) == "" {
+		return nil, "", false, model.ErrUnavailable
+	}
+	return a.b, nodeName, true, nil
+}
+
+type confirmer struct{ store *metastore.Store }
+
+func (c confirmer) ConfirmGone(ctx context.Context, name string, id model.Incarnation) (bool, error) {
+	got, err := c.store.ConfirmGone(ctx, name, id)
+	return got == metastore.Gone, err
+}
+
+// create makes a topic with 3 partitions.
+func (n *node) create(t testing.TB, name string) {
+	t.Helper()
+	n.do(t, "POST", "/v1/topics", fmt.Sprintf(`{"name":%q}`, name)).expect(t, 201, name)
+}
+
+// message is a delivery as a client reads it.
+type message struct {
+	Topic           string          `json:"topic"`
+	Partition       int             `json:"partition"`
+	Offset          int64           `json:"offset"`
+	Key             *string         `json:"key"`
+	KeyEncoding     string          `json:"key_encoding"`
+	Payload         json.RawMessage `json:"payload"`
+	PayloadEncoding string          `json:"payload_encoding"`
+	Timestamp       int64           `json:"timestamp"`
+	Handle          string          `json:"receipt_handle"`
+	Count           int             `json:"delivery_count"`
+}
+
+// take consumes one message, waiting for it.
+func (n *node) take(t testing.TB, topic, query string) message {
+	t.Helper()
+	a := n.do(t, "GET", "/v1/topics/"+topic+"/consume?wait=10s&"+query, "")
+	a.expect(t, 200, "{")
+	var m message
+	if err := json.Unmarshal([]byte(a.body), &m); err != nil || !strings.HasSuffix(a.body, "}\n") {
+		t.Fatalf("%q: %v", a.body, err)
+	}
+	return m
+}
+
+// settle acks, extends ("true") or nacks ("0") a handle.
+func (n *node) settle(t testing.TB, topic, handle, extend string) answer {
+	t.Helper()
+	q := url.Values{"receipt_handle": {handle}}
+	if extend != "" {
+		q.Set("extend", extend)
+	}
+	return n.do(t, "POST", "/v1/topics/"+topic+"/ack?"+q.Encode(), "")
+}
+
+// corruptLogs flips a bit in the middle of every partition log of a topic.
+func (n *node) corruptLogs(t testing.TB, topic string) {
+	t.Helper()
+	logs, err := filepath.Glob(filepath.Join(n.dir, "topics", topic, "*", "*.log"))
+	if err != nil || len(logs) == 0 {
+		t.Fatalf("no logs of %s: %v", topic, err)
+	}
+	for _, name := range logs {
+		b, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(b) > 0 {
+			b[len(b)/2] ^= 1
+			if err := os.WriteFile(name, b, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}

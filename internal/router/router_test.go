@@ -1,0 +1,289 @@
+package router
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/narad-mq/narad/internal/broker"
+	"github.com/narad-mq/narad/internal/clock"
+	"github.com/narad-mq/narad/internal/model"
+	"github.com/narad-mq/narad/internal/telemetry"
+	"github.com/narad-mq/narad/internal/testutil"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// world is a directory of one topic whose view a test replaces, and a data plane
+// that notes what reaches it.
+type world struct {
+	view atomic.Pointer[model.TopicView]
+	errs map[int]error // of Describe, by partition
+
+	consumes []broker.ConsumeRequest
+	settles  []model.Handle
+	reads    int
+	rejected []string
+	released int
+}
+
+func (w *world) Topic(name string) (*model.TopicView, bool) {
+	v := w.view.Load()
+	return v, v != nil && v.Name == name
+}
+
+func (w *world) Consume(_ context.Context, req broker.ConsumeRequest) ([]model.Delivery, error) {
+	w.consumes = append(w.consumes, req)
+	return []model.Delivery{{Count: 1}}, nil
+}
+
+func (w *world) Read(context.Context, string, int, int64) (model.Message, bool, error) {
+	w.reads++
+	return model.Message{}, true, nil
+}
+
+func (w *world) Settle(_ context.Context, _ string, h model.Handle, _ model.SettleOp) error {
+	if h.Partition >= w.view.Load().Partitions || slices.Contains(w.settles, h) {
+		return model.ErrNoLease
+	}
+	w.settles = append(w.settles, h)
+	return nil
+}
+
+func (w *world) Release(string, model.Handle) { w.released++ }
+
+func (w *world) CountRejected(reason string) { w.rejected = append(w.rejected, reason) }
+
+func (w *world) Describe(_ *model.TopicView, p int) (model.PartitionStats, error) {
+	return model.PartitionStats{NextOffset: int64(10 * p)}, w.errs[p]
+}
+
+// own installs a view of topic t with these owners.
+func (w *world) own(owners ...string) {
+	w.view.Store(&model.TopicView{Topic: model.Topic{Name: "t", Partitions: len(owners)}, Owners: owners})
+}
+
+func newRouter(owners ...string) (*Router, *world, *clock.Fake, *strings.Builder) {
+	w := &world{errs: map[int]error{}}
+	if owners != nil {
+		w.own(owners...)
+	}
+	clk := clock.NewFake(time.Unix(1000, 0))
+	var logged strings.Builder
+	log, err := telemetry.NewLogger(&logged, "info", "json")
+	if err != nil {
+		panic(err)
+	}
+	return New(Options{Node: "me", Directory: w, Local: w, Stats: w, Clock: clk, Logger: log}), w, clk, &logged
+}
+
+// TestConsumeRouting: what reaches the local broker, and what is refused.
+func TestConsumeRouting(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		owners []string
+		topic  string
+		part   int
+		want   error
+		local  bool
+	}{
+		{"any, all mine", []string{"me", "me", "me"}, "t", -1, nil, true},
+		{"any, one mine", []string{"you", "", "me"}, "t", -1, nil, true},
+		{"pinned, mine", []string{"you", "me", ""}, "t", 1, nil, true},
+		{"pinned, another's (C-15)", []string{"you", "me", ""}, "t", 0, model.ErrNotOwner, false},
+		{"pinned, unassigned, no wait", []string{"you", "me", ""}, "t", 2, nil, false},
+		{"any, nobody's, no wait", []string{"", ""}, "t", -1, nil, false},
+		{"any, another's, no wait", []string{"you", "you"}, "t", -1, nil, false},
+		{"out of range", []string{"me", "me", "me"}, "t", 3, model.ErrInvalid, false},
+		{"below range", []string{"me", "me", "me"}, "t", -2, model.ErrInvalid, false},
+		{"C-9", []string{"me"}, "u", -1, model.ErrTopicNotFound, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			r, w, _, _ := newRouter(tc.owners...)
+			got, err := r.Consume(t.Context(), broker.ConsumeRequest{Topic: tc.topic, Partition: tc.part, Max: 1})
+			if !errors.Is(err, tc.want) || (len(got) == 1) != tc.local || (len(w.consumes) == 1) != tc.local {
+				t.Fatalf("%v, %v, %d local", got, err, len(w.consumes))
+			}
+		})
+	}
+}
+
+// TestC19_Hold: a consume of a topic nobody owns is held for its whole wait, looks
+// again every 50 ms, and is served with what is left once an owner appears.
+func TestC19_Hold(t *testing.T) {
+	type result struct {
+		got []model.Delivery
+		err error
+	}
+	start := func(ctx context.Context, r *Router, clk *clock.Fake, part int) chan result {
+		out := make(chan result, 1)
+		go func() {
+			got, err := r.Consume(ctx, broker.ConsumeRequest{Topic: "t", Partition: part, Max: 1, Wait: time.Second})
+			out <- result{got, err}
+		}()
+		testutil.Eventually(t, 5*time.Second, func() bool { return clk.Timers() == 1 }, "the hold to arm its timer")
+		return out
+	}
+	tick := func(clk *clock.Fake, out chan result, n int) {
+		for range n {
+			testutil.Eventually(t, 5*time.Second, func() bool { return clk.Timers() == 1 || len(out) == 1 }, "the next look")
+			if len(out) == 1 {
+				return
+			}
+			clk.Advance(routePoll)
+		}
+	}
+	t.Run("whole wait", func(t *testing.T) {
+		r, w, clk, _ := newRouter("", "")
+		out := start(t.Context(), r, clk, -1)
+		tick(clk, out, 19)
+		testutil.Eventually(t, 5*time.Second, func() bool { return clk.Timers() == 1 }, "the last look")
+		if len(out) != 0 {
+			t.Fatal("answered before the wait was over")
+		}
+		clk.Advance(routePoll)
+		if res := <-out; res.err != nil || res.got != nil || len(w.consumes) != 0 {
+			t.Fatalf("%+v", res)
+		}
+	})
+	t.Run("owner appears", func(t *testing.T) {
+		r, w, clk, _ := newRouter("", "")
+		out := start(t.Context(), r, clk, 1)
+		tick(clk, out, 3)
+		testutil.Eventually(t, 5*time.Second, func() bool { return clk.Timers() == 1 }, "the fourth look")
+		w.own("", "me")
+		clk.Advance(routePoll)
+		if res := <-out; res.err != nil || len(res.got) != 1 || w.consumes[0].Wait != time.Second-4*routePoll {
+			t.Fatalf("%+v, local wait %v", res, w.consumes)
+		}
+	})
+	t.Run("C-20 deleted", func(t *testing.T) {
+		r, w, clk, _ := newRouter("")
+		out := start(t.Context(), r, clk, -1)
+		w.view.Store(nil)
+		clk.Advance(routePoll)
+		if res := <-out; !errors.Is(res.err, model.ErrTopicNotFound) {
+			t.Fatalf("%+v", res)
+		}
+	})
+	t.Run("moved to another node", func(t *testing.T) {
+		r, w, clk, _ := newRouter("")
+		out := start(t.Context(), r, clk, 0)
+		w.own("you")
+		clk.Advance(routePoll)
+		if res := <-out; !errors.Is(res.err, model.ErrNotOwner) {
+			t.Fatalf("%+v", res)
+		}
+	})
+	t.Run("client leaves", func(t *testing.T) {
+		r, _, clk, _ := newRouter("")
+		ctx, leave := context.WithCancel(t.Context())
+		out := start(ctx, r, clk, -1)
+		leave()
+		if res := <-out; !errors.Is(res.err, context.Canceled) || clk.Timers() != 0 {
+			t.Fatalf("%+v, %d timers left", res, clk.Timers())
+		}
+	})
+	t.Run("stop releases", func(t *testing.T) {
+		r, _, clk, _ := newRouter("")
+		out := start(t.Context(), r, clk, -1)
+		r.ReleaseWaiters()
+		r.ReleaseWaiters()
+		if res := <-out; res.err != nil || res.got != nil {
+			t.Fatalf("%+v", res)
+		}
+	})
+}
+
+// TestRead: replay goes to the owner of an existing partition only.
+func TestRead(t *testing.T) {
+	r, w, _, _ := newRouter("me", "you", "")
+	for p, want := range map[int]error{-1: model.ErrInvalid, 0: nil, 1: model.ErrNotOwner, 2: model.ErrNotOwner, 3: model.ErrInvalid} {
+		if _, ok, err := r.Read(t.Context(), "t", p, 0); !errors.Is(err, want) || ok != (want == nil) {
+			t.Errorf("partition %d: %v, %v", p, ok, err)
+		}
+	}
+	if _, _, err := r.Read(t.Context(), "u", 0, 0); !errors.Is(err, model.ErrTopicNotFound) {
+		t.Errorf("unknown topic: %v", err)
+	}
+	if w.reads != 1 {
+		t.Errorf("%d reads reached the broker", w.reads)
+	}
+}
+
+// TestSettle: and AB-7's order.
+func TestSettle(t *testing.T) {
+	r, w, _, _ := newRouter("me", "you", "")
+	h := func(p int) model.Handle { return model.Handle{Partition: p, Offset: 1, Nonce: 1} }
+	for p, want := range map[int]error{0: nil, 1: model.ErrNotOwner, 2: model.ErrNotOwner, 3: model.ErrNoLease} {
+		if err := r.Settle(t.Context(), "t", h(p), model.Ack); !errors.Is(err, want) {
+			t.Errorf("partition %d: %v, want %v", p, err, want)
+		}
+	}
+	w.settles = nil
+	errs, err := r.SettleMany(t.Context(), "t", []model.Handle{h(1), h(0), h(0), h(7)}, model.Ack)
+	if err != nil || len(errs) != 4 {
+		t.Fatalf("%v %v", errs, err)
+	}
+	for i, want := range []error{model.ErrNotOwner, nil, model.ErrNoLease, model.ErrNoLease} {
+		if !errors.Is(errs[i], want) {
+			t.Errorf("handle %d: %v, want %v", i, errs[i], want)
+		}
+	}
+	if _, err := r.SettleMany(t.Context(), "u", nil, model.Ack); !errors.Is(err, model.ErrTopicNotFound) {
+		t.Errorf("unknown topic: %v", err)
+	}
+	gone, leave := context.WithCancel(t.Context())
+	leave()
+	if errs, err := r.SettleMany(gone, "t", []model.Handle{{Nonce: 5}}, model.Ack); err != nil || !errors.Is(errs[0], context.Canceled) {
+		t.Errorf("client gone: %v %v", errs, err)
+	}
+	r.Release("t", h(0))
+	r.CountRejected(broker.RejectBadHandle)
+	if w.released != 1 || len(w.rejected) != 1 {
+		t.Errorf("%d released, rejected %v", w.released, w.rejected)
+	}
+}
+
+// TestDescribe: TG-1, TG-2, TG-3 and TG-8.
+func TestDescribe(t *testing.T) {
+	r, w, _, logged := newRouter("me", "", "you", "me")
+	w.errs[3] = errors.New("input/output error")
+	v := *w.view.Load()
+	v.Owners = append(v.Owners, "me", "me") // TG-8: rows past the count
+	w.view.Store(&v)
+	d, err := r.Describe(t.Context(), "t", -1)
+	if err != nil || !d.Partial || len(d.Stats) != 4 {
+		t.Fatalf("%+v %v", d, err)
+	}
+	want := []model.PartitionStats{
+		{Index: 0, OwnerNode: "me", Status: "ok"},
+		{Index: 1, Status: "owner_unavailable", OwnerLiveness: "unassigned"},
+		{Index: 2, OwnerNode: "you", Status: "owner_unavailable", OwnerLiveness: "unknown"},
+		{Index: 3, OwnerNode: "me", Status: "owner_unavailable", OwnerLiveness: "unknown"},
+	}
+	if !slices.Equal(d.Stats, want) {
+		t.Fatalf("%+v\nwant %+v", d.Stats, want)
+	}
+	if !strings.Contains(logged.String(), "input/output error") {
+		t.Fatalf("the failure is not logged: %s", logged)
+	}
+	one, err := r.Describe(t.Context(), "t", 0)
+	if err != nil || one.Partial || len(one.Stats) != 1 || one.Stats[0] != want[0] {
+		t.Fatalf("%+v %v", one, err)
+	}
+	for _, p := range []int{-2, 4} {
+		if _, err := r.Describe(t.Context(), "t", p); !errors.Is(err, model.ErrInvalid) || !strings.HasSuffix(err.Error(), "invalid argument: partition out of range") {
+			t.Errorf("partition %d: %v", p, err)
+		}
+	}
+	if _, err := r.Describe(t.Context(), "u", -1); !errors.Is(err, model.ErrTopicNotFound) {
+		t.Errorf("unknown topic: %v", err)
+	}
+}

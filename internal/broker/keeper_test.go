@@ -221,3 +221,24 @@ func TestC7_ExpiredLeasesOfManyPartitionsComeBack(t *testing.T) {
 		}
 	}
 }
+
+func TestC7_EveryLeaseOfAPartitionExpires(t *testing.T) {
+	r := newRig(t)
+	r.create(view("orders", 1))
+	r.commit("orders", 0, "a", "b")
+	for range 2 {
+		r.one("orders")
+		r.clk.Advance(10 * time.Second)
+	}
+	for i, at := range []time.Duration{30 * time.Second, 40 * time.Second} {
+		ch := r.poll(context.Background(), ConsumeRequest{Topic: "orders", Partition: -1, Max: 1, Wait: time.Hour})
+		r.awaitParked("orders", 1)
+		p := advanceUntil(r, ch, 500*time.Millisecond, 200)
+		if len(p.ds) != 1 || p.ds[0].Offset != int64(i) || p.ds[0].Count != 2 {
+			t.Fatalf("lease %d: %+v", i, p)
+		}
+		if late := r.clk.Now().Sub(start) - at; late < 0 {
+			t.Errorf("lease %d ended %v early", i, -late)
+		}
+	}
+}

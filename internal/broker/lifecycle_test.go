@@ -297,3 +297,18 @@ func TestOwnershipLostAndGained(t *testing.T) {
 		t.Fatalf("a gained partition does not serve the parked: %+v", p)
 	}
 }
+
+// A commit that resolved its log before the recreate must not land in it afterwards,
+// even when its records name no life.
+func TestC11_CommitIntoTheOldLogIsRefused(t *testing.T) {
+	r := newRig(t)
+	r.create(view("orders", 1))
+	r.commit("orders", 0, "old")
+	old := r.b.entry("orders").slot(0).part.Load()
+	r.topic.set("orders", view("orders", 1)) // nobody told the broker yet
+	_, err := old.Commit(context.Background(), recs(0, 1))
+	wantErr(t, err, model.ErrLogClosed)
+	if off := r.commit("orders", 0, "new"); off != 0 {
+		t.Fatalf("the new life starts at offset %d", off)
+	}
+}

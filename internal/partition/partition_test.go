@@ -522,3 +522,43 @@ func TestC14_HandleOfAnotherLeaseSettlesNothing(t *testing.T) {
 		t.Fatal("a forged handle ended a lease")
 	}
 }
+
+func TestCombinerHandsTheLeadToTheOldestWaiter(t *testing.T) {
+	inCycle, release := make(chan struct{}), make(chan struct{})
+	var cycles atomic.Int64
+	r := newRig(t, func(o *Options) {
+		gate := o.Gate
+		o.Gate = func() (model.Incarnation, error) {
+			if cycles.Add(1) == 1 {
+				close(inCycle)
+				<-release
+			}
+			return gate()
+		}
+	})
+	results := make(chan error, 3)
+	submit := func() {
+		_, err := r.Commit(context.Background(), []model.Record{{Payload: []byte("x")}})
+		results <- err
+	}
+	go submit()
+	<-inCycle
+	for n := range 2 { // nobody else comes after these
+		go submit()
+		testutil.Eventually(t, 5*time.Second, func() bool { return queued(r.Partition) == n+1 }, "a waiter to queue")
+	}
+	close(release)
+	for range 3 {
+		select {
+		case err := <-results:
+			if err != nil {
+				t.Fatal(err)
+			}
+		case <-time.After(10 * time.Second):
+			t.Fatal("a waiter was left behind without a leader")
+		}
+	}
+	if n := cycles.Load(); n != 2 {
+		t.Errorf("%d cycles, want 2", n)
+	}
+}

@@ -287,7 +287,7 @@ func TestConfirmations(t *testing.T) {
 
 func TestConfirmationsAreBounded(t *testing.T) {
 	c := newConfirmations()
-	for i := range 3 * confirmedIDsMax {
+	for i := range confirmedIDsMax + 500 {
 		c.verdict(identity{fmt.Sprint(i), idA}, epoch)
 	}
 	if len(c.pending) > confirmedIDsMax || len(c.queue) > confirmedIDsMax {
@@ -299,7 +299,7 @@ func TestConfirmationsAreBounded(t *testing.T) {
 	if c.asking != confirmsMax {
 		t.Fatalf("%d asked at once, at most %d", c.asking, confirmsMax)
 	}
-	for i := range 3 * confirmedIDsMax {
+	for i := range confirmedIDsMax + 500 {
 		c.confirmed(identity{fmt.Sprint(i), idB}, epoch)
 	}
 	if n := len(c.dead.entries); n != confirmedIDsMax {

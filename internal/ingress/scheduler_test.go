@@ -194,17 +194,12 @@ func TestRemoteCommitIsCut(t *testing.T) {
 func TestLookaheadBound(t *testing.T) {
 	w := newWorld()
 	w.create("t", "", 1)
-	w.create("u", "", 1)
 	w.setUnowned("t", 0, true)
 	d := newDesk(t, w)
 	d.fresh("t", 0, nil)
 	d.launchAll()
-	for d.s.mayRead() {
-		d.fresh("u", 0, nil)
-		for _, f := range d.launchAll() {
-			d.land(f, nil)
-		}
-		d.now = d.now.Add(time.Microsecond)
+	for seq := d.s.track.frontier; d.s.mayRead(); seq++ {
+		d.s.track.setDone(seq) // whatever else is accepted goes through
 	}
 	if d.s.track.span() != lookaheadRecords {
 		t.Fatalf("stopped %d past the checkpoint, want %d", d.s.track.span(), lookaheadRecords)
@@ -215,7 +210,6 @@ func TestLookaheadBound(t *testing.T) {
 		for _, f := range d.launchAll() {
 			d.land(f, nil)
 		}
-		d.pass("u", 0)
 		d.now = d.now.Add(time.Second)
 	}
 	if !d.s.mayRead() {

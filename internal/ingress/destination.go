@@ -74,7 +74,6 @@ type flight struct {
 	owner    *owner
 	items    []item
 	recs     []model.Record
-	bytes    int64
 	launched time.Time
 	budget   time.Duration
 	hung     bool

@@ -114,7 +114,7 @@ func (a *API) Serve(req *Request, resp Response) { a.serve(req, resp, false) }
 
 func (a *API) serve(req *Request, resp Response, ops bool) {
 	c := a.calls.Get().(*call)
-	*c = call{req: req, resp: resp, start: a.clock.Now()}
+	*c = call{req: req, resp: resp, stopping: &a.stopping, start: a.clock.Now()}
 	a.metrics.inFlight.Inc()
 	defer a.finish(c)
 	if err := a.handle(c, ops); err != nil {
@@ -140,9 +140,6 @@ func (a *API) handle(c *call, ops bool) error {
 		return errNoRoute
 	case c.route == routeUnmatched:
 		return errMethod
-	}
-	if a.stopping.Load() {
-		c.resp.SetHeader("Connection", "close")
 	}
 	switch c.route {
 	case routeHealthz:

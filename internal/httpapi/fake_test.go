@@ -133,6 +133,7 @@ type server struct {
 	addr string
 	reg  *prometheus.Registry
 	log  *lockedBuffer
+	stop func() // idempotent
 }
 
 // lockedBuffer collects log lines.
@@ -180,11 +181,12 @@ func serve(t testing.TB, edit func(*config.HTTP)) *server {
 		defer close(done)
 		_ = srv.Serve(LimitListener(l, cfg.MaxConnections))
 	}()
-	t.Cleanup(func() {
+	s.stop = func() {
 		_ = srv.Close()
 		<-done
 		http.DefaultClient.CloseIdleConnections()
-	})
+	}
+	t.Cleanup(s.stop)
 	return s
 }
 

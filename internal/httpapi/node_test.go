@@ -30,6 +30,16 @@ type node struct {
 	store  *metastore.Store
 	broker *broker.Broker
 	router *router.Router
+	stops  []func()
+}
+
+// close stops the node, the last part first. Idempotent.
+func (n *node) close() {
+	for len(n.stops) > 0 {
+		last := len(n.stops) - 1
+		n.stops[last]()
+		n.stops = n.stops[:last]
+	}
 }
 
 const nodeName = "n1"
@@ -43,6 +53,7 @@ func newNode(t testing.TB, edit func(*config.HTTP)) *node {
 func openNode(t testing.TB, dir string, edit func(*config.HTTP)) *node {
 	t.Helper()
 	n := &node{dir: dir}
+	t.Cleanup(n.close)
 	must := func(err error) {
 		t.Helper()
 		if err != nil {
@@ -54,7 +65,7 @@ func openNode(t testing.TB, dir string, edit func(*config.HTTP)) *node {
 		Dir: filepath.Join(dir, "metastore"), NodeID: nodeName, BindAddr: "127.0.0.1:0", Clock: clock.Real(), Logger: log,
 	})
 	must(err)
-	t.Cleanup(func() { _ = store.Close() })
+	n.stops = append(n.stops, func() { _ = store.Close() })
 	ready, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	must(store.WaitReady(ready))
@@ -62,20 +73,20 @@ func openNode(t testing.TB, dir string, edit func(*config.HTTP)) *node {
 		FS: disk.OS{}, DataDir: dir, Node: nodeName, Topics: store, Clock: clock.Real(), Logger: log,
 	})
 	must(err)
-	t.Cleanup(func() { _ = b.Close() })
-	unsubscribe := store.Subscribe(b.TopicChanged)
-	t.Cleanup(unsubscribe)
+	n.stops = append(n.stops, func() { _ = b.Close() })
+	n.stops = append(n.stops, store.Subscribe(b.TopicChanged))
 	in, err := ingress.Open(ingress.Options{
 		FS: disk.OS{}, Dir: filepath.Join(dir, "ingress", "produce"), Node: nodeName, Clock: clock.Real(), Logger: log,
 		Directory: store, Placement: alone{b, store}, Confirmer: confirmer{store}, SegmentBytes: 4 << 20,
 	})
 	must(err)
-	t.Cleanup(func() { _ = in.Close() })
+	n.stops = append(n.stops, func() { _ = in.Close() })
 	n.store, n.broker = store, b
 	n.router = router.New(router.Options{
 		Node: nodeName, Directory: store, Local: b, Stats: b, Clock: clock.Real(), Logger: log,
 	})
 	n.server = serve(t, edit)
+	n.stops = append(n.stops, n.server.stop)
 	n.api.Begin(Backends{
 		Directory: store, Router: n.router, Produce: in, Health: store,
 		Topics: topics.New(topics.Options{
@@ -83,7 +94,7 @@ func openNode(t testing.TB, dir string, edit func(*config.HTTP)) *node {
 			Defaults: topics.Defaults{Partitions: 3, MaxPartitions: 108, RetentionMS: 604_800_000, VisibilityMS: 30_000, MaxInFlight: 1024, MaxAckedAhead: 1024},
 		}),
 	})
-	t.Cleanup(func() { b.ReleaseWaiters(); n.router.ReleaseWaiters() })
+	n.stops = append(n.stops, func() { b.ReleaseWaiters(); n.router.ReleaseWaiters() })
 	return n
 }
 
@@ -150,7 +161,7 @@ func (n *node) settle(t testing.TB, topic, handle, extend string) answer {
 	return n.do(t, "POST", "/v1/topics/"+topic+"/ack?"+q.Encode(), "")
 }
 
-// corruptLogs flips a bit in the middle of every partition log of a topic.
+// corruptLogs flips a bit in the first quarter of every partition log of a topic.
 func (n *node) corruptLogs(t testing.TB, topic string) {
 	t.Helper()
 	logs, err := filepath.Glob(filepath.Join(n.dir, "topics", topic, "*", "*.log"))
@@ -163,7 +174,7 @@ func (n *node) corruptLogs(t testing.TB, topic string) {
 			t.Fatal(err)
 		}
 		if len(b) > 0 {
-			b[len(b)/2] ^= 1
+			b[len(b)/4] ^= 1
 			if err := os.WriteFile(name, b, 0o600); err != nil {
 				t.Fatal(err)
 			}

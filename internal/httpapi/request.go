@@ -3,6 +3,7 @@ package httpapi
 import (
 	"context"
 	"io"
+	"sync/atomic"
 	"time"
 )
 
@@ -44,20 +45,25 @@ const (
 // call is the state of one request on its way through the core. Calls are
 // pooled: nothing may hold one after Serve has returned.
 type call struct {
-	req    *Request
-	resp   Response
-	start  time.Time
-	route  route
-	topic  string // from the path, percent-decoded
-	allow  string // of a 405
-	status int    // of the answer sent or recorded; 0 = none yet
-	sent   int    // body bytes
+	req      *Request
+	resp     Response
+	stopping *atomic.Bool // of the API
+	start    time.Time
+	route    route
+	topic    string // from the path, percent-decoded
+	allow    string // of a 405
+	status   int    // of the answer sent or recorded; 0 = none yet
+	sent     int    // body bytes
 }
 
 // send answers with a body. A failed write is returned and the status is kept:
-// the answer was decided, whether or not it arrived.
+// the answer was decided, whether or not it arrived. A node that stops ends the
+// connection with the answer.
 func (c *call) send(status int, contentType string, body []byte) error {
 	c.status = status
+	if c.stopping.Load() {
+		c.resp.SetHeader("Connection", "close")
+	}
 	if err := c.resp.Send(status, contentType, body); err != nil {
 		return err
 	}

@@ -6,7 +6,6 @@ import (
 	"io/fs"
 
 	"github.com/narad-mq/narad/internal/commitlog"
-	"github.com/narad-mq/narad/internal/disk"
 	"github.com/narad-mq/narad/internal/model"
 	"github.com/narad-mq/narad/internal/partition"
 )
@@ -163,28 +162,10 @@ func (b *Broker) claim(t *topic, create bool) error {
 	if !exists && !create {
 		return nil
 	}
-	if err := b.makeDurable(dir); err != nil {
-		return fmt.Errorf("directory of %s: %w", t.name, err)
-	}
 	if err := commitlog.WriteMarker(b.opts.FS, dir, t.id); err != nil {
 		return fmt.Errorf("marker of %s: %w", t.name, err)
 	}
 	t.marked = true
-	return nil
-}
-
-// makeDurable creates a topic directory below the data directory, which is durable since
-// the node started. Its parents are synced even when it exists already: an earlier attempt may have failed, or been killed, between making it and
-// syncing them. The marker, written next, vouches that this was done.
-func (b *Broker) makeDurable(dir string) error {
-	if err := b.opts.FS.Mkdir(dir); err != nil {
-		return err
-	}
-	for _, parent := range []string{b.topicsDir, b.opts.DataDir} {
-		if err := disk.SyncDir(b.opts.FS, parent); err != nil {
-			return err
-		}
-	}
 	return nil
 }
 

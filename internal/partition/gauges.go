@@ -1,9 +1,6 @@
 package partition
 
-import (
-	"github.com/narad-mq/narad/internal/commitlog"
-	"github.com/narad-mq/narad/internal/model"
-)
+import "github.com/narad-mq/narad/internal/commitlog"
 
 // Gauges is a snapshot of a partition's state.
 type Gauges struct {
@@ -23,16 +20,6 @@ func (p *Partition) Gauges() Gauges {
 		s.mu.Unlock()
 	}
 	return g
-}
-
-// Position is the settled position in memory; ok is false when no queue state is
-// loaded.
-func (p *Partition) Position() (pos model.Position, ok bool) {
-	s := p.shard.Load()
-	if s == nil {
-		return model.Position{}, false
-	}
-	return s.Position(nil)
 }
 
 // Resting reports whether dropping the queue state would lose nothing: no lease is out,

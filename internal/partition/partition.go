@@ -82,9 +82,6 @@ func Open(o Options) (*Partition, error) {
 // Key names the partition.
 func (p *Partition) Key() model.PartitionKey { return p.key }
 
-// Incarnation is the life of the topic the partition was opened for.
-func (p *Partition) Incarnation() model.Incarnation { return p.opts.Incarnation }
-
 // Log is the partition's log, for readers that keep their own place in it. Committing
 // through it would bypass the produce lock.
 func (p *Partition) Log() *commitlog.Log { return p.log }

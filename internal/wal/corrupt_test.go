@@ -117,6 +117,7 @@ func damageTable() []damageCase {
 		{"R4 F23 page zeroed", 2, secondName, zero(0x200, 0x600), 0, "position 32"},
 		{"R5 F23 frame duplicated over the next", 2, secondName, copyFrame(3, 4), 0, "position 4112"},
 		{"R5 passed frame behind a bad one", 2, secondName, both(flip(at(3, 500)), copyFrame(2, 4)), 0, "position 3092"},
+		{"R5 passed frame of the last group behind a bad one", 2, secondName, both(flip(at(4, 500)), copyFrame(3, 5)), 0, "position 4112"},
 		{"R7 cut to nothing", 2, secondName, cut(0), 9, ""},
 		{"R7 cut to half a header of zeros", 2, secondName, both(zero(0, 16), cut(16)), 9, ""},
 		{"R7 all zeros", 2, secondName, zero(0, 1<<30), 9, ""},
@@ -413,6 +414,17 @@ func TestCheckpointOutOfRange(t *testing.T) {
 			t.Errorf("logged %s", lines.buf.String())
 		}
 		wantRecs(t, l, 9, 15)
+	})
+}
+
+// TestDoneSegmentsAreNotRead: damage that no undone record can feel does not stop
+// the start.
+func TestDoneSegmentsAreNotRead(t *testing.T) {
+	volumes(t, func(t *testing.T, fsys disk.FS, dir string) {
+		fixture(t, fsys, dir, 2)
+		change(t, fsys, path.Join(dir, checkpointName), func([]byte) []byte { b := disk.EncodeFact(checkpointMagic, 9); return b[:] })
+		change(t, fsys, path.Join(dir, firstName), zero(0, 1<<30))
+		wantRecs(t, mustOpen(t, options(fsys, dir)), 9, 15)
 	})
 }
 

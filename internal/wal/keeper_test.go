@@ -6,6 +6,7 @@ import (
 	"io"
 	"path"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -38,6 +39,21 @@ func storedCheckpoint(t *testing.T, s *disk.Sim) int64 {
 	return v
 }
 
+// settle moves the clock until the log has nothing to do any more, and returns the
+// number of I/O calls so far.
+func settle(t *testing.T, s *disk.Sim, clk *clock.Fake) (calls int) {
+	t.Helper()
+	quiet := 0
+	testutil.Eventually(t, waitMax, func() bool {
+		clk.Advance(time.Second)
+		if quiet++; clk.Timers() > 0 || s.Calls() != calls {
+			calls, quiet = s.Calls(), 0
+		}
+		return quiet == 7
+	}, "the log comes to rest")
+	return calls
+}
+
 // TestIdleCostsNothing: with nothing staged and the checkpoint synced no timer is
 // armed and no I/O happens, however long it lasts.
 func TestIdleCostsNothing(t *testing.T) {
@@ -50,14 +66,8 @@ func TestIdleCostsNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	testutil.Eventually(t, waitMax, func() bool { return clk.Timers() == 1 }, "the sync of the checkpoint is due later")
-	calls, quiet := 0, 0
-	testutil.Eventually(t, waitMax, func() bool {
-		clk.Advance(time.Second)
-		if quiet++; clk.Timers() > 0 || s.Calls() != calls {
-			calls, quiet = s.Calls(), 0
-		}
-		return quiet == 5
-	}, "all is synced")
+	testutil.Eventually(t, waitMax, func() bool { clk.Advance(time.Second); return storedCheckpoint(t, s) == 10 }, "the checkpoint is written")
+	calls := settle(t, s, clk)
 	for range 100 {
 		clk.Advance(time.Hour)
 	}
@@ -219,24 +229,27 @@ func TestRotation(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	o.Registry, o.Spare = reg, SpareZero
 	l := mustOpen(t, o)
-	settle := func(to uint64) {
+	done := func(to uint64) {
 		if err := l.Advance(to); err != nil {
 			t.Fatal(err)
 		}
-		testutil.Eventually(t, waitMax, func() bool { clk.Advance(250 * time.Millisecond); return clk.Timers() == 0 }, "the checkpoint is synced")
+		settle(t, s, clk)
 	}
 	mustAppend(t, l, rec(1, rotateBytes-headerSize-frameHeaderSize))
-	settle(2)
+	done(2)
 	if n := l.catalog.oldest(); n != 1 {
 		t.Fatalf("1 MiB sharp was rotated: oldest %d", n)
 	}
 	appendRecs(t, l, 2, 4, 100)
-	settle(3)
+	done(3)
 	if n := l.catalog.oldest(); n != 1 {
 		t.Fatalf("a segment with a record undone was rotated: oldest %d", n)
 	}
-	settle(4)
-	testutil.Eventually(t, waitMax, func() bool { return l.catalog.oldest() == 4 && len(names(t, s, ".wal")) == 1 }, "the segment is rotated and removed")
+	done(4)
+	testutil.Eventually(t, waitMax, func() bool {
+		clk.Advance(250 * time.Millisecond)
+		return l.catalog.oldest() == 4 && len(names(t, s, ".wal")) == 1
+	}, "the segment is rotated and removed")
 	if got := gauge(t, reg, "narad_ingress_wal_bytes"); got != zeroStep {
 		t.Errorf("bytes left: %v, want %d", got, zeroStep)
 	}
@@ -479,4 +492,117 @@ func TestReadersDuringAppends(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+}
+
+// counted counts the bytes read from segments.
+type counted struct {
+	disk.FS
+	read *atomic.Int64
+}
+
+type countedFile struct {
+	disk.File
+	read *atomic.Int64
+}
+
+func (c counted) Open(name string, flag int) (disk.File, error) {
+	f, err := c.FS.Open(name, flag)
+	return countedFile{f, c.read}, err
+}
+
+func (f countedFile) ReadAt(b []byte, off int64) (int, error) {
+	f.read.Add(int64(len(b)))
+	return f.File.ReadAt(b, off)
+}
+
+// TestRecoveryReadsOnce: the old frames in a reused segment cost recovery one pass
+// over the file, and passing over records reads headers from what is buffered.
+func TestRecoveryReadsOnce(t *testing.T) {
+	s := disk.NewSim(1)
+	o, clk := fakeOptions(s)
+	o.SegmentBytes = 4 << 20
+	l := mustOpen(t, o)
+	for id := 1; id < 4200; id += 100 {
+		var es []Entry
+		for j := range 100 {
+			es = append(es, rec(id+j, 1000))
+		}
+		mustAppend(t, l, es...)
+	}
+	if err := l.Advance(4201); err != nil {
+		t.Fatal(err)
+	}
+	testutil.Eventually(t, waitMax, func() bool { clk.Advance(250 * time.Millisecond); return len(names(t, s, ".prep")) > 0 }, "the segment is retired")
+	mustAppend(t, l, rec(4201, BodyMax))
+	mustAppend(t, l, rec(4202, BodyMax)) // into the reused one, over half of its old frames
+	clk.Advance(time.Second)
+	crashed := s.Crash(1)
+	l.Close()
+	c := counted{crashed, new(atomic.Int64)}
+	o = options(c, testDir)
+	var size int64
+	for _, b := range files(t, crashed, testDir) {
+		size += int64(len(b))
+	}
+	l = mustOpen(t, o)
+	if n := c.read.Load(); n > 2*size {
+		t.Errorf("recovery read %d bytes of %d", n, size)
+	}
+	wantRecs(t, l, 4201, 4203)
+}
+
+// slowRead makes reads of segments wait while it is shut.
+type slowRead struct {
+	disk.FS
+	entered chan struct{}
+	open    chan struct{}
+}
+
+type slowFile struct {
+	disk.File
+	g *slowRead
+}
+
+func (g *slowRead) Open(name string, flag int) (disk.File, error) {
+	f, err := g.FS.Open(name, flag)
+	return slowFile{f, g}, err
+}
+
+func (f slowFile) ReadAt(b []byte, off int64) (int, error) {
+	if len(b) > disk.FactSize+1 {
+		f.g.entered <- struct{}{}
+		<-f.g.open
+	}
+	return f.File.ReadAt(b, off)
+}
+
+// TestRetireWaitsForRead: a segment is not renamed, removed or closed in the middle
+// of a read, however long that takes, and goes right after it.
+func TestRetireWaitsForRead(t *testing.T) {
+	s := disk.NewSim(1)
+	o, clk := fakeOptions(s)
+	g := &slowRead{s, make(chan struct{}, 1), make(chan struct{})}
+	o.FS, o.SegmentBytes = g, 1000
+	l := mustOpen(t, o)
+	appendRecs(t, l, 1, 4, 400)
+	read := make(chan error)
+	go func() {
+		r := l.NewReader(1)
+		_, _, err := r.Next()
+		read <- errors.Join(err, r.Close())
+	}()
+	<-g.entered
+	if err := l.Advance(4); err != nil {
+		t.Fatal(err)
+	}
+	testutil.Eventually(t, waitMax, func() bool { clk.Advance(time.Second); return storedCheckpoint(t, s) == 4 }, "the checkpoint is written")
+	settle(t, s, clk)
+	if n := names(t, s, ".wal"); l.catalog.oldest() != 1 || len(n) != 2 {
+		t.Errorf("retired in the middle of a read: oldest %d, files %v", l.catalog.oldest(), n)
+	}
+	close(g.open)
+	if err := <-read; err != nil {
+		t.Error(err)
+	}
+	testutil.Eventually(t, waitMax, func() bool { return l.catalog.oldest() == 3 }, "it is retired after the read")
 }

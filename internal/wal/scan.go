@@ -191,7 +191,7 @@ func (s *scan) torn(at ran, bad error) (dropped int, err error) {
 // there is none.
 func (s *scan) nextCandidate(pos int64) (int64, error) {
 	for pos+frameHeaderSize <= s.size {
-		b, err := s.view.at(s.src, pos, windowSize, s.size)
+		b, err := s.view.from(s.src, pos, frameHeaderSize, s.size)
 		if err != nil {
 			return 0, err
 		}

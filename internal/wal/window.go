@@ -41,5 +41,15 @@ func (w *window) at(src io.ReaderAt, pos int64, n int, limit int64) ([]byte, err
 	return w.buf[:min(n, got)], nil
 }
 
+// from returns at least n bytes of src at pos, fewer if limit comes first, and with
+// them all that is buffered behind; like at, it reads only what is not there yet.
+func (w *window) from(src io.ReaderAt, pos int64, n int, limit int64) ([]byte, error) {
+	if b, err := w.at(src, pos, n, limit); err != nil || len(b) < n {
+		return b, err
+	}
+	b := w.buf[pos-w.off:]
+	return b[:min(int64(len(b)), limit-pos)], nil
+}
+
 // reset forgets what was read; the buffer is kept.
 func (w *window) reset() { w.buf, w.off = w.buf[:0], 0 }

@@ -194,6 +194,90 @@ func TestSegmentDeleted_F24(t *testing.T) {
 	}
 }
 
+// F25 as far as the format goes: segments that swapped names serve none of their
+// records, rather than records at the wrong offsets.
+func TestSwappedSegments_F25(t *testing.T) {
+	fsys, hwm := damaged(t, 0, func(b []byte, _ []framed) []byte { return b })
+	segs, err := listSegments(fsys, testDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, b := path.Join(testDir, segmentName(segs[0].base)), path.Join(testDir, segmentName(segs[1].base))
+	for _, r := range [][2]string{{a, "data/x"}, {b, a}, {"data/x", b}} {
+		if err := fsys.Rename(r[0], r[1]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if lost := survey(t, fsys, hwm); !equalRange(lost, 0, 32) {
+		t.Fatalf("lost %v", lost)
+	}
+}
+
+// A sealed segment that reaches past its successor's base, as an old copy put back
+// might, does not answer for the successor's offsets.
+func TestSegmentReachingPastItsEnd(t *testing.T) {
+	fsys := disk.NewSim(1)
+	l := openTest(t, fsys, func(o *Options) { o.SegmentBytes = 1 << 20 })
+	commit(t, l, 2, damageRecordBytes)
+	commit(t, l, 2, damageRecordBytes)
+	stale := activeBytes(t, fsys, 0)
+	closeLog(t, l)
+	fsys = disk.NewSim(2)
+	l = openTest(t, fsys, func(o *Options) { o.SegmentBytes = 300 })
+	commit(t, l, 2, damageRecordBytes)
+	if _, err := l.Commit([]Record{{Payload: []byte("the successor's")}}); err != nil {
+		t.Fatal(err)
+	}
+	closeLog(t, l)
+	if err := fsys.Corrupt(path.Join(testDir, segmentName(0)), func([]byte) []byte { return stale }); err != nil {
+		t.Fatal(err)
+	}
+	l = openTest(t, fsys)
+	checkRange(t, l, 0, 2, damageRecordBytes)
+	if s, err := l.Read(2); err != nil || string(s.Payload) != "the successor's" {
+		t.Fatalf("%.20q %v", s.Payload, err)
+	}
+	closeLog(t, l)
+	// One frame across the boundary answers for neither side.
+	one := make([]byte, frameHeaderSize)
+	one = appendRecords(one, records(0, 4, damageRecordBytes))
+	n := int64(len(one) - frameHeaderSize)
+	putFrameHeader(one, frameHeader{count: 4, uncompressed: n, compressed: n})
+	if err := fsys.Corrupt(path.Join(testDir, segmentName(0)), func([]byte) []byte { return one }); err != nil {
+		t.Fatal(err)
+	}
+	l = openTest(t, fsys)
+	if _, err := l.Read(1); !errors.Is(err, model.ErrUnreadable) {
+		t.Fatal(err)
+	}
+	if s, err := l.Read(2); err != nil || string(s.Payload) != "the successor's" {
+		t.Fatalf("%.20q %v", s.Payload, err)
+	}
+	closeLog(t, l)
+}
+
+// Damage is looked for once: later reads of lost offsets touch no disk, and say
+// where to go on.
+func TestKnownDamageCostsNothing(t *testing.T) {
+	fsys, _ := damaged(t, 0, func(b []byte, fs []framed) []byte { clear(b[fs[1].at : fs[1].at+30]); return b })
+	l := openTest(t, fsys)
+	for o := int64(4); o < 8; o++ {
+		calls := fsys.Calls()
+		var d *DamageError
+		if _, err := l.Read(o); !errors.As(err, &d) || d.Offset != o || d.Next != 8 {
+			t.Fatalf("offset %d: %v", o, err)
+		}
+		if n := fsys.Calls() - calls; o > 4 && n != 0 {
+			t.Fatalf("offset %d: %d I/O calls", o, n)
+		}
+	}
+	slab, err := l.Slab(nil, 0, SlabLimit{MaxRecords: 10, MaxBytes: 1 << 20})
+	if err != nil || slab.Skipped != 4 || slab.Next != 14 || len(slab.Records) != 10 {
+		t.Fatalf("%d records, next %d, skipped %d, %v", len(slab.Records), slab.Next, slab.Skipped, err)
+	}
+	closeLog(t, l)
+}
+
 // F22: a damaged length allocates nothing of its size.
 func TestDamagedLengthAllocatesLittle_F22(t *testing.T) {
 	fsys, _ := damaged(t, 0, func(b []byte, fs []framed) []byte {

@@ -74,6 +74,53 @@ func TestFailedCommitLeavesNothing_P1_F14_F15(t *testing.T) {
 	}
 }
 
+// The cut of a failed commit is durable before the caller hears of the failure: a
+// power cut right after it does not bring the refused records back.
+func TestCutOfFailedCommitIsDurable(t *testing.T) {
+	for seed := range int64(20) {
+		fsys := disk.NewSim(seed)
+		l := openTest(t, fsys)
+		commit(t, l, 5, 50)
+		fsys.Fail(disk.Rule{Op: disk.OpRead, N: 1}) // the frames are durable by then
+		if _, err := l.Commit(records(5, 3, 500)); err == nil {
+			t.Fatal("commit succeeded")
+		}
+		l = openTest(t, fsys.Crash(seed))
+		if l.HighWatermark() != 5 {
+			t.Fatalf("seed %d: H=%d, want 5", seed, l.HighWatermark())
+		}
+		closeLog(t, l)
+	}
+}
+
+// A second try at something whose fsync failed gives the new fsync a change to
+// write: the kernel may have dropped the first one.
+func TestRetriesMakeTheirChangeAgain(t *testing.T) {
+	fsys := disk.NewSim(1)
+	l := openTest(t, fsys)
+	commit(t, l, 1, 50)
+	closeLog(t, l)
+	l = openTest(t, fsys, func(o *Options) { o.SegmentBytes = 200 })
+	fsys.Fail(disk.Rule{Op: disk.OpSync, Path: hwmName, N: 1})
+	fsys.Fail(disk.Rule{Op: disk.OpWrite, Path: hwmName, N: 1})
+	for _, op := range []string{"sync", "write"} {
+		if _, err := l.Commit(records(1, 1, 50)); err == nil {
+			t.Fatalf("commit over a failed %s of %s", op, hwmName)
+		}
+	}
+	commit(t, l, 1, 50)
+	fsys.ClearRules()
+	fsys.Fail(disk.Rule{Op: disk.OpSyncDir, N: 1}) // of the roll that follows
+	fsys.Fail(disk.Rule{Op: disk.OpRename, N: 1})
+	commit(t, l, 1, 50)
+	if _, err := l.Commit(records(3, 1, 50)); err == nil || fsys.Fired() != 4 {
+		t.Fatalf("the roll's second try made no new entry: %v", err)
+	}
+	commit(t, l, 1, 50)
+	checkRange(t, l, 0, 4, 50)
+	closeLog(t, l)
+}
+
 // Section 5.3, F12: a failed fsync is final for the log, is logged and counted as
 // the specification says, never retried, and reads below H go on.
 func TestFailedFsyncPoisons_F12(t *testing.T) {

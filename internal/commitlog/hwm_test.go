@@ -60,6 +60,13 @@ func TestHighWatermarkAtOpen_F13(t *testing.T) {
 				closeLog(t, l)
 			}
 			l = openTest(t, fsys)
+			if tc.h == 12 { // a failed commit gives no offset out again either
+				fsys.Fail(disk.Rule{Op: disk.OpRead, N: 1})
+				if _, err := l.Commit(records(tc.next, 1, 50)); err == nil || l.NextOffset() != tc.next {
+					t.Fatalf("failed commit: %v, T=%d, want %d", err, l.NextOffset(), tc.next)
+				}
+				fsys.ClearRules()
+			}
 			commit(t, l, 2, 50)
 			checkRange(t, l, tc.next, tc.next+2, 50)
 			l = openTest(t, fsys.Crash(4))

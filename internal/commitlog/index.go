@@ -97,12 +97,11 @@ func (x *index) merge(start place, found *index) {
 // found, which starts out at the walk's own start.
 type walk struct {
 	w     *window
-	known []damage // damage found by earlier walks, ascending
 	found *index
 }
 
-func newWalk(w *window, start place, known []damage) *walk {
-	return &walk{w: w, known: known, found: &index{base: start.base, scanned: start}}
+func newWalk(w *window, start place) *walk {
+	return &walk{w: w, found: &index{base: start.base, scanned: start}}
 }
 
 // step passes the next valid frame and the damage before it. ok is false at the
@@ -111,11 +110,6 @@ func (k *walk) step() (h frameHeader, at int64, ok bool, err error) {
 	at, expect := k.found.scanned.pos, k.found.scanned.base
 	if at >= k.w.limit {
 		return h, at, false, nil
-	}
-	for _, d := range k.known {
-		if d.pos == at {
-			at, expect = d.nextPos, d.next
-		}
 	}
 	h, ok, err = k.w.frameAt(at, expect)
 	if err == nil && !ok {

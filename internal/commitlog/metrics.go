@@ -12,6 +12,9 @@ import (
 	"github.com/narad-mq/narad/internal/telemetry"
 )
 
+// nativeBucketsMax bounds the native form of each histogram.
+const nativeBucketsMax = 100
+
 // Metrics are the storage series of spec/metrics section 8 that partition logs
 // feed, shared by all logs of a node.
 type Metrics struct {
@@ -33,7 +36,8 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	part := []string{"topic", "partition"}
 	hist := func(name, help string, labels ...string) *prometheus.HistogramVec {
 		return register(reg, prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: name, Help: help, Buckets: telemetry.BucketsDisk, NativeHistogramBucketFactor: 1.1,
+			Name: name, Help: help, Buckets: telemetry.BucketsDisk,
+			NativeHistogramBucketFactor: 1.1, NativeHistogramMaxBucketNumber: nativeBucketsMax,
 		}, labels))
 	}
 	count := func(name, help string, labels ...string) *prometheus.CounterVec {

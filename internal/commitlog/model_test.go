@@ -26,7 +26,6 @@ func TestAgainstNaiveModel_P1_P2(t *testing.T) {
 		m.fsys.SetNow(m.clk.Now)
 		m.segment = rapid.Int64Range(200, 3000).Draw(t, "segment bytes")
 		m.cache = NewCache(rapid.SampledFrom([]int64{1, 2000, 1 << 20}).Draw(t, "cache bytes"))
-		m.cache.buffers = buffers{}
 		codec, err := NewCodec(rapid.SampledFrom([]string{"none", "zstd"}).Draw(t, "codec"), "fastest")
 		if err != nil {
 			t.Fatal(err)

@@ -65,7 +65,7 @@ func (l *Log) recoverActive() error {
 		return err
 	}
 	l.tail.entered = info.Size > 0 // no frame is written before the entry was synced
-	k := newWalk(newWindow(f, info.Size, windowBytes, *buf), place{base: a.base}, nil)
+	k := newWalk(newWindow(f, info.Size, windowBytes, *buf), place{base: a.base})
 	boundary := hiddenFrom{at: max(l.tail.hwm.value, a.base)}
 	var last frameHeader
 	var lastAt int64

@@ -140,12 +140,11 @@ type framed struct {
 // plan is where a cold read begins.
 type plan struct {
 	file  *handle
-	base  int64    // of the segment
-	end   int64    // offset behind the segment
-	limit int64    // its readable bytes
-	start place    // nearest known frame boundary
-	known []damage // of the segment
-	ahead int      // bytes to read at once: more when an earlier read ended here
+	base  int64 // of the segment
+	end   int64 // offset behind the segment
+	limit int64 // its readable bytes
+	start place // nearest known frame boundary
+	ahead int   // bytes to read at once: more when an earlier read ended here
 }
 
 // plan finds offset's segment and the nearest known place before it. Caller
@@ -172,7 +171,7 @@ func (l *Log) plan(offset int64) (plan, error) {
 	if s != l.view.active() {
 		files = l.touch(s.base)
 	}
-	p.start, p.known = s.idx.start(offset), s.idx.damage
+	p.start = s.idx.start(offset)
 	p.ahead = readAheadBytes
 	for _, n := range l.view.nav {
 		if n.base <= offset && n.base > p.start.base && n.base >= p.base {
@@ -199,7 +198,7 @@ func (l *Log) load(offset int64) ([]Stored, error) {
 	defer l.release(p.file)
 	buf := l.opt.Cache.buffers.window()
 	defer l.opt.Cache.buffers.windows.Put(buf)
-	k := newWalk(newWindow(p.file.f, p.limit, p.ahead, *buf), p.start, p.known)
+	k := newWalk(newWindow(p.file.f, p.limit, p.ahead, *buf), p.start)
 	first, err := k.seek(offset, p.end)
 	var d *DamageError
 	if errors.As(err, &d) {
@@ -208,7 +207,7 @@ func (l *Log) load(offset int64) ([]Stored, error) {
 	if err != nil {
 		return nil, err
 	}
-	frames, err := k.gather(first)
+	frames, err := k.gather(first, p.end)
 	if err != nil {
 		return nil, err
 	}
@@ -225,7 +224,8 @@ func (l *Log) load(offset int64) ([]Stored, error) {
 }
 
 // seek walks to the frame that covers offset; end is where the segment's offsets
-// end, wherever its frames do.
+// end, wherever its frames do. A frame past it is not this segment's: serving it
+// would answer for the successor.
 func (k *walk) seek(offset, end int64) (framed, error) {
 	for {
 		h, at, ok, err := k.step()
@@ -241,8 +241,8 @@ func (k *walk) seek(offset, end int64) (framed, error) {
 			*s = place{end, k.w.limit}
 			return framed{}, &DamageError{Offset: offset, Next: end}
 		}
-		if h.base > offset {
-			return framed{}, &DamageError{Offset: offset, Next: h.base}
+		if h.end() > end || h.base > offset { // of another segment's offsets, or behind a gap
+			return framed{}, &DamageError{Offset: offset, Next: min(max(h.base, offset+1), end)}
 		}
 		if h.end() > offset {
 			return framed{h, at}, nil
@@ -252,7 +252,7 @@ func (k *walk) seek(offset, end int64) (framed, error) {
 
 // gather adds the frames right behind first that the window holds already, while
 // all of them together stay small. It reads nothing.
-func (k *walk) gather(first framed) ([]framed, error) {
+func (k *walk) gather(first framed, end int64) ([]framed, error) {
 	frames := []framed{first}
 	size, count := first.uncompressed, int64(first.count)
 	for last := first; ; {
@@ -266,7 +266,7 @@ func (k *walk) gather(first framed) ([]framed, error) {
 		}
 		h, reason := parseFrameHeader(b)
 		size, count = size+h.uncompressed, count+int64(h.count)
-		if reason != "" || h.base != last.end() || size > blockBytesMax || count > blockRecordsMax || !k.w.holds(at, h.size()) {
+		if reason != "" || h.base != last.end() || h.end() > end || size > blockBytesMax || count > blockRecordsMax || !k.w.holds(at, h.size()) {
 			return frames, nil
 		}
 		if _, ok, err := k.w.frameAt(at, last.end()); err != nil || !ok {

@@ -7,7 +7,9 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
+	"github.com/narad-mq/narad/internal/clock"
 	"github.com/narad-mq/narad/internal/disk"
 	"github.com/narad-mq/narad/internal/model"
 )
@@ -53,6 +55,61 @@ func TestReadersDuringCommits(t *testing.T) {
 	if l.opt.Cache.Used() != 0 {
 		t.Fatalf("%d bytes cached after close", l.opt.Cache.Used())
 	}
+}
+
+// Readers while retention takes segments away under them: each read is right or
+// says what is the oldest offset, which never comes back above what is retained.
+func TestReadersDuringSweeps(t *testing.T) {
+	clk := clock.NewFake(start)
+	fsys := disk.NewSim(1)
+	fsys.SetNow(clk.Now)
+	l := openTest(t, fsys, func(o *Options) {
+		o.Clock, o.MaxAge, o.SegmentBytes, o.Cache = clk, time.Hour, 1<<10, NewCache(16<<10)
+	})
+	var wg sync.WaitGroup
+	stop := make(chan struct{})
+	for g := range 4 {
+		wg.Go(func() {
+			for at := int64(g); ; at++ {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				s, err := l.Read(at)
+				var aged *model.AgedOutError
+				switch {
+				case err == nil:
+					checkStored(t, s, at, 60)
+				case errors.As(err, &aged):
+					if aged.Oldest <= at {
+						t.Errorf("offset %d refused with oldest %d", at, aged.Oldest)
+						return
+					}
+					at = aged.Oldest - 1
+				case errors.Is(err, ErrPastEnd):
+					at = l.OldestOffset() - 1
+					runtime.Gosched()
+				default:
+					t.Errorf("read %d: %v", at, err)
+					return
+				}
+			}
+		})
+	}
+	for range 120 {
+		commit(t, l, 5, 60)
+		clk.Advance(10 * time.Minute)
+		if _, err := l.Sweep(clk.Now()); err != nil {
+			t.Error(err)
+		}
+	}
+	close(stop)
+	wg.Wait()
+	if s := l.Stats(); s.OldestOffset == 0 || s.Segments > 20 {
+		t.Fatalf("%+v", s)
+	}
+	closeLog(t, l)
 }
 
 // Once somebody reads, what is committed is read back without touching the disk,

@@ -109,7 +109,9 @@ func (l *Log) Sweep(now time.Time) (Swept, error) {
 	if len(gone) > 0 {
 		sw.Messages = l.oldest.Load() - gone[0].base
 	}
-	l.series.swept(l.opt.Clock.Now().Sub(began), sw)
+	if sw != (Swept{}) || err != nil { // a pass with nothing to do makes no series
+		l.series.swept(l.opt.Clock.Now().Sub(began), sw)
+	}
 	l.write.Unlock()
 
 	for _, b := range blocks {

@@ -72,6 +72,22 @@ func TestSweepRotatesIdleLog(t *testing.T) {
 	closeLog(t, l)
 }
 
+// What a cleanly closed log held may still be in the page cache alone, after a copy
+// from a backup: a roll fsyncs it, and a failure of that is final.
+func TestRollSyncsWhatWasFoundAtOpen(t *testing.T) {
+	fsys, clk := disk.NewSim(1), clock.NewFake(start)
+	l := aged(t, fsys, clk)
+	commit(t, l, 1, 50)
+	closeLog(t, l)
+	l = aged(t, fsys, clk)
+	clk.Advance(2 * time.Hour)
+	fsys.Fail(disk.Rule{Op: disk.OpSync, Path: segmentName(0), N: 1})
+	if sw, err := l.Sweep(clk.Now()); !errors.Is(err, model.ErrLogPoisoned) || sw.Rolled {
+		t.Fatalf("%+v %v", sw, err)
+	}
+	closeLog(t, l)
+}
+
 // A hidden tail is never sealed.
 func TestHiddenTailIsNotRotated(t *testing.T) {
 	fsys, clk := disk.NewSim(1), clock.NewFake(start)

@@ -160,13 +160,7 @@ func (w *logLines) has(text string) bool {
 	return strings.Contains(w.buf.String(), text)
 }
 
-// newVolume is a volume on which the data directory exists.
+// newVolume makes empty volumes.
 func newVolume(seed int64) func() *disk.Sim {
-	return func() *disk.Sim {
-		s := disk.NewSim(seed)
-		if err := disk.MkdirDurable(s, "data"); err != nil {
-			panic(err)
-		}
-		return s
-	}
+	return func() *disk.Sim { return disk.NewSim(seed) }
 }

@@ -119,7 +119,7 @@ func Open(o Options) (*Log, error) {
 		o.SegmentBytes = segmentBytesDefault
 	}
 	o.Dir = path.Clean(o.Dir)
-	if err := makeDir(o.FS, o.Dir); err != nil {
+	if err := disk.MkdirDurable(o.FS, o.Dir); err != nil {
 		return nil, fmt.Errorf("ingress WAL: %w", err)
 	}
 	l := &Log{
@@ -140,20 +140,6 @@ func Open(o Options) (*Log, error) {
 	go l.commitLoop()
 	go l.keepLoop()
 	return l, nil
-}
-
-// makeDir creates <data>/ingress/produce. That the directories exist does not say
-// that their entries are durable: the process that made them may have died before it
-// synced the parents. So both are synced at every start.
-func makeDir(fsys disk.FS, dir string) error {
-	if err := disk.MkdirDurable(fsys, dir); err != nil {
-		return err
-	}
-	parent := path.Dir(dir)
-	if err := disk.SyncDir(fsys, parent); err != nil {
-		return err
-	}
-	return disk.SyncDir(fsys, path.Dir(parent))
 }
 
 // Append writes one record and returns once it is durable. After the record was

@@ -112,6 +112,58 @@ func TestReadersDuringSweeps(t *testing.T) {
 	closeLog(t, l)
 }
 
+// hookFS runs before once, when the next segment is opened.
+type hookFS struct {
+	disk.FS
+	before func()
+}
+
+func (f *hookFS) Open(name string, flag int) (disk.File, error) {
+	if b := f.before; b != nil {
+		f.before = nil
+		b()
+	}
+	return f.FS.Open(name, flag)
+}
+
+// A segment swept, or a log closed, between a read's look-up and its open says so,
+// not that a file is missing (section 8).
+func TestReadThatLosesARace(t *testing.T) {
+	clk := clock.NewFake(start)
+	build := func() (*Log, *hookFS) {
+		fsys := disk.NewSim(1)
+		fsys.SetNow(clk.Now)
+		hook := &hookFS{FS: fsys}
+		l := openTest(t, hook, func(o *Options) { o.Clock, o.MaxAge, o.SegmentBytes = clk, time.Hour, 300 })
+		commit(t, l, 4, 100)
+		commit(t, l, 4, 100)
+		clk.Advance(2 * time.Hour)
+		return l, hook
+	}
+	l, hook := build()
+	hook.before = func() {
+		if _, err := l.Sweep(clk.Now()); err != nil {
+			t.Error(err)
+		}
+	}
+	var gone *model.AgedOutError
+	if _, err := l.Read(1); !errors.As(err, &gone) || gone.Oldest != 8 {
+		t.Fatalf("swept meanwhile: %v", err)
+	}
+	closeLog(t, l)
+	l, hook = build()
+	sim := hook.FS.(*disk.Sim)
+	hook.before = func() {
+		closeLog(t, l)
+		if err := sim.Rename("data/topics/t", "data/topics/t.stale-x"); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := l.Read(1); !errors.Is(err, model.ErrLogClosed) {
+		t.Fatalf("closed and set aside meanwhile: %v", err)
+	}
+}
+
 // Once somebody reads, what is committed is read back without touching the disk,
 // many small commits and one of more than a frame alike.
 func TestTailReadsTouchNoDisk(t *testing.T) {

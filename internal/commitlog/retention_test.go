@@ -22,7 +22,7 @@ func aged(t *testing.T, fsys *disk.Sim, clk *clock.Fake, change ...func(*Options
 func TestSweepDeletesExpiredSealedSegmentsOldestFirst(t *testing.T) {
 	fsys, clk := disk.NewSim(1), clock.NewFake(start)
 	m := NewMetrics(prometheus.NewRegistry())
-	l := aged(t, fsys, clk, func(o *Options) { o.Metrics = m })
+	l := aged(t, fsys, clk, func(o *Options) { o.Metrics = m; o.Cache = NewCache(0) })
 	var sizes []int64
 	for range 3 {
 		commit(t, l, 4, 100) // each fills a segment
@@ -30,7 +30,11 @@ func TestSweepDeletesExpiredSealedSegmentsOldestFirst(t *testing.T) {
 		clk.Advance(40 * time.Minute)
 	}
 	// Ages of the last writes: 120, 80 and 40 minutes; the active one is empty.
+	checkRange(t, l, 0, 12, 100)
 	sw, err := l.Sweep(clk.Now())
+	if n := l.opt.Cache.Used(); n != 0 {
+		t.Fatalf("%d bytes cached of segments that are gone", n)
+	}
 	if err != nil || sw.Segments != 2 || sw.Messages != 8 || sw.Bytes != sizes[1] || sw.Rolled {
 		t.Fatalf("%+v %v", sw, err)
 	}

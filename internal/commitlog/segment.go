@@ -19,7 +19,6 @@ const (
 	segmentSuffix       = ".log"
 	SegmentBytesDefault = 64 << 20 // size past which the active segment is rolled
 	recentSegments      = 2        // sealed segments that keep index and descriptor
-	dirsToData          = 3        // directories above a partition's, up to the data directory
 )
 
 func segmentName(base int64) string { return fmt.Sprintf("%0*d%s", segmentDigits, base, segmentSuffix) }
@@ -89,11 +88,6 @@ func (l *Log) enter(base int64) error {
 	}
 	if err := l.create(base); err != nil {
 		return err
-	}
-	for dir, depth := path.Dir(l.opt.Dir), 0; depth < dirsToData; dir, depth = path.Dir(dir), depth+1 {
-		if err := disk.SyncDir(l.opt.FS, dir); err != nil {
-			return err
-		}
 	}
 	l.mu.Lock()
 	l.tail.born = true

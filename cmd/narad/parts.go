@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"math"
+	"path/filepath"
 	"runtime"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -90,16 +91,50 @@ func registerBoot(reg prometheus.Registerer, took interface{ Seconds() float64 }
 
 // startPoller reads what may hang on a sick volume, so that a scrape never does.
 func (n *node) startPoller() *telemetry.Poller {
-	room := prometheus.NewGauge(prometheus.GaugeOpts{
-		Name: "narad_data_dir_available_bytes", Help: "Free bytes on the data directory's file system.",
-	})
-	room.Set(math.NaN())
-	n.reg.MustRegister(room)
+	gauge := func(name, help string) prometheus.Gauge {
+		g := prometheus.NewGauge(prometheus.GaugeOpts{Name: name, Help: help})
+		g.Set(math.NaN())
+		n.reg.MustRegister(g)
+		return g
+	}
+	n.reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "narad_topics_total", Help: "Topics in the cluster.",
+	}, func() float64 {
+		count := 0
+		n.store.Range(func(*model.TopicView) bool { count++; return true })
+		return float64(count)
+	}))
+	dir := n.cfg.Storage.DataDir
 	return telemetry.NewPoller("vitals", n.clk, n.log, n.reg, telemetry.Source{
-		Name: "data_dir", Into: room,
+		Name: "data_dir", Into: gauge("narad_data_dir_available_bytes", "Free bytes on the data directory's file system."),
 		Read: func() (float64, error) {
-			s, err := disk.OS{}.Space(n.cfg.Storage.DataDir)
+			s, err := disk.OS{}.Space(dir)
 			return float64(s.Available), err
 		},
+	}, telemetry.Source{
+		Name: "data_dir_size", Into: gauge("narad_data_dir_size_bytes", "Bytes of data: topics, copies set aside, ingress WAL and metastore."),
+		Read: func() (float64, error) {
+			files, err := treeBytes(filepath.Join(dir, "ingress"), filepath.Join(dir, "metastore"))
+			return float64(files + n.broker.Bytes() + n.reclaimer.Bytes()), err
+		},
 	})
+}
+
+// treeBytes adds up the files below some directories that hold only a handful.
+func treeBytes(dirs ...string) (n int64, err error) {
+	for len(dirs) > 0 {
+		entries, err := disk.OS{}.List(dirs[0])
+		if err != nil {
+			return 0, err
+		}
+		for _, e := range entries {
+			if e.IsDir {
+				dirs = append(dirs, filepath.Join(dirs[0], e.Name))
+			} else {
+				n += e.Size
+			}
+		}
+		dirs = dirs[1:]
+	}
+	return n, nil
 }

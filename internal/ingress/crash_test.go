@@ -46,7 +46,8 @@ func workload(in *Ingress, h *history) error {
 	for i := range 6 {
 		h.produce(in, fmt.Sprint("single", i))
 		h.produce(in, fmt.Sprint("batch", i, "a"), fmt.Sprint("batch", i, "b"), fmt.Sprint("batch", i, "c"))
-		time.Sleep(300 * time.Millisecond)
+		time.Sleep(300 * time.Millisecond) // the bubble's clock
+		synctest.Wait()
 	}
 	in.StopDispatch()
 	h.produce(in, "late1")
@@ -68,7 +69,8 @@ func judge(t *testing.T, w *world, h *history, sim *disk.Sim) {
 	if err != nil {
 		t.Fatalf("reopen: %v", err)
 	}
-	time.Sleep(2 * time.Second)
+	time.Sleep(2 * time.Second) // the bubble's clock
+	synctest.Wait()
 	if in.Backlog() != 0 {
 		t.Errorf("backlog %d after the restart", in.Backlog())
 	}

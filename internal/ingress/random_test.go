@@ -75,7 +75,7 @@ func (c *chaos) mode(n *node, mode int) {
 	case 2:
 		n.alive, n.refuse = false, refuseAll
 	case 3:
-		n.block = func(context.Context, string, int) { time.Sleep(1500 * time.Millisecond) }
+		n.block = func(context.Context, string, int) { <-time.After(1500 * time.Millisecond) } // the bubble's clock
 	case 4:
 		n.refuse = func(string, int, []model.Record) error { return model.ErrNotOwner }
 	}

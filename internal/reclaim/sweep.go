@@ -22,6 +22,14 @@ type Swept struct {
 	QuarantinedBytes int64 // their size
 }
 
+// Bytes is the size of the copies the last sweep left set aside.
+func (r *Reclaimer) Bytes() int64 {
+	if s := r.inventory.last.Load(); s != nil {
+		return s.QuarantinedBytes
+	}
+	return 0
+}
+
 // Sweep walks topics/ and removes what the leader confirms gone: stale directories,
 // and directories of incarnations no topic has any more (a delete whose purge did
 // not finish, or never reached this node). Everything else is kept and counted. The

@@ -13,9 +13,6 @@ import (
 // a group for 10 ms.
 const zeroStep = 256 << 10
 
-// noBytes is what is written ahead; nobody writes to it.
-var noBytes [zeroStep]byte
-
 // setBodyLength notes a body's length where sealFrame expects it; bodyLength reads it.
 func setBodyLength(header []byte, n int) { binary.BigEndian.PutUint32(header[12:], uint32(n)) }
 func bodyLength(header []byte) int {
@@ -133,7 +130,7 @@ func (l *Log) zeroAhead(end int64) {
 	}
 	t.ready = end
 	if target := min((end/zeroStep+1)*zeroStep, l.opt.SegmentBytes); !t.growing && target > end {
-		if _, err := t.file.WriteAt(noBytes[:target-end], end); err == nil {
+		if _, err := t.file.WriteAt(l.zeros[:target-end], end); err == nil {
 			t.ready = target
 		} else {
 			t.growing = true

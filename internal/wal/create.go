@@ -137,7 +137,7 @@ func (l *Log) stamp(name string, h segmentHeader, size int64) (int64, error) {
 	if size == 0 {
 		flag |= os.O_CREATE | os.O_TRUNC
 		if zeros := min(zeroStep, l.opt.SegmentBytes) - headerSize; l.opt.Spare != SpareNone && zeros > 0 {
-			b = append(b, noBytes[:zeros]...)
+			b = append(b, l.zeros[:zeros]...)
 		}
 	}
 	f, err := l.opt.FS.Open(name, flag)

@@ -80,6 +80,7 @@ type Log struct {
 	spares  spares
 	check   checkpoint
 	space   space
+	zeros   []byte // what is written ahead of the tail, zeroStep long; nobody writes to it
 
 	next   atomic.Uint64 // first seq that is not durable; moved by the committer
 	failed atomic.Pointer[failure]
@@ -125,6 +126,7 @@ func Open(o Options) (*Log, error) {
 	l := &Log{
 		opt:     o,
 		catalog: catalog{fs: o.FS, dir: o.Dir},
+		zeros:   make([]byte, zeroStep),
 		signals: signals{committer: make(chan struct{}, 1), keeper: make(chan struct{}, 1), stop: make(chan struct{})},
 	}
 	l.stage.init()

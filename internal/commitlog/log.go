@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"sort"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -118,21 +119,23 @@ func (v *view) active() *segment { return &v.segs[len(v.segs)-1] }
 
 // find returns the segment that covers offset, nil when it is below the oldest.
 func (v *view) find(offset int64) *segment {
-	for i := len(v.segs) - 1; i >= 0; i-- {
-		if v.segs[i].base <= offset {
-			return &v.segs[i]
-		}
+	i := v.after(offset)
+	if i == 0 {
+		return nil
 	}
-	return nil
+	return &v.segs[i-1]
+}
+
+// after is the index of the first segment whose base is above offset.
+func (v *view) after(offset int64) int {
+	return sort.Search(len(v.segs), func(i int) bool { return v.segs[i].base > offset })
 }
 
 // end is the offset behind a segment: its successor's base, the high watermark for
 // the active one.
 func (l *Log) end(s *segment) int64 {
-	for i := range l.view.segs {
-		if l.view.segs[i].base > s.base {
-			return l.view.segs[i].base
-		}
+	if i := l.view.after(s.base); i < len(l.view.segs) {
+		return l.view.segs[i].base
 	}
 	return l.hwm.Load()
 }

@@ -54,7 +54,6 @@ type API struct {
 	scrapeOnly bool // /metrics lives on the separate listener alone
 
 	maxWait     time.Duration
-	readTimeout time.Duration
 	writeBudget time.Duration // of a metadata change, see changeContext
 	consumeCap  *identityCap
 	produceCap  *identityCap
@@ -88,7 +87,6 @@ func New(o Options) *API {
 		metrics:     newMetrics(o.Registry),
 		scrapeOnly:  o.Config.MetricsAddr != "",
 		maxWait:     o.Config.MaxConsumeWait,
-		readTimeout: o.Config.ReadTimeout,
 		writeBudget: max(o.Config.WriteTimeout-writeMargin, writeMargin),
 		consumeCap:  newIdentityCap(o.Config.MaxConsumeInFlightPerID, "consume"),
 		produceCap:  newIdentityCap(o.Config.MaxProduceInFlightPerID, "produce"),

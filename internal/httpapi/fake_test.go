@@ -27,10 +27,10 @@ import (
 // fake stands in for the floors below where a test needs an answer they give only
 // when something is broken. Its zero value knows topic "t" with 3 partitions.
 type fake struct {
-	err     error            // answered by every operation
-	deliver []model.Delivery // what a consume returns
-	message *model.Message   // what a replay returns
-	accept  func() error     // called by Accept and AcceptMany
+	err     error                           // answered by every operation
+	deliver []model.Delivery                // what a consume returns
+	message *model.Message                  // what a replay returns
+	accept  func(ctx context.Context) error // called by Accept and AcceptMany
 	consume func(ctx context.Context) ([]model.Delivery, error)
 
 	mu       sync.Mutex // guards the rest
@@ -103,13 +103,13 @@ func (f *fake) Describe(context.Context, string, int) (router.Details, error) {
 	return router.Details{View: f.view(), Stats: []model.PartitionStats{}}, f.err
 }
 
-func (f *fake) Accept(_ context.Context, _ string, m ingress.Message) error {
-	return f.AcceptMany(nil, "", []ingress.Message{m})
+func (f *fake) Accept(ctx context.Context, topic string, m ingress.Message) error {
+	return f.AcceptMany(ctx, topic, []ingress.Message{m})
 }
 
-func (f *fake) AcceptMany(_ context.Context, _ string, ms []ingress.Message) error {
+func (f *fake) AcceptMany(ctx context.Context, _ string, ms []ingress.Message) error {
 	if f.accept != nil {
-		if err := f.accept(); err != nil {
+		if err := f.accept(ctx); err != nil {
 			return err
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"net/http/httptest"
 	"runtime"
 	"strings"
@@ -104,16 +105,18 @@ func TestSlowBody(t *testing.T) {
 	if len(f.accepted) != 0 {
 		t.Fatal("half a message was accepted")
 	}
-	f.consume = func(ctx context.Context) ([]model.Delivery, error) {
+	slow := func(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
-			return nil, ctx.Err()
+			return ctx.Err()
 		case <-time.After(400 * time.Millisecond):
-			return nil, nil
+			return nil
 		}
 	}
+	f.consume = func(ctx context.Context) ([]model.Delivery, error) { return nil, slow(ctx) }
+	f.accept = slow
 	s.do(t, "GET", "/v1/topics/t/consume?wait=1s", "").expect(t, 204, "")
-	s.do(t, "GET", "/v1/topics/t/consume?wait=1s", "ignored body").expect(t, 204, "")
+	s.do(t, "POST", "/v1/topics/t/produce", "whole body, slow log").expect(t, 202, "")
 }
 
 // TestPipelining: requests sent back to back on one connection are answered in
@@ -160,6 +163,31 @@ func TestZipBombs(t *testing.T) {
 	}
 	if n := s.api.batchBudget.used.Load(); n != 0 {
 		t.Fatalf("%d bytes of the budget are held", n)
+	}
+}
+
+// TestPB10_Wire: a compressed body over 16 MiB as sent is refused although next to
+// nothing comes out of it, with its length declared or not.
+func TestPB10_Wire(t *testing.T) {
+	s := serveFake(t, &fake{}, nil)
+	const skip = 17 << 20 // one skippable frame
+	body := append([]byte{0x50, 0x2a, 0x4d, 0x18, 0, 0, skip >> 16 & 0xff, skip >> 24}, make([]byte, skip)...)
+	for _, rd := range []io.Reader{bytes.NewReader(body), io.MultiReader(bytes.NewReader(body))} {
+		req, err := http.NewRequest("POST", "http://"+s.addr+"/v1/topics/t/produce/batch", rd)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set(clientHeader, "t")
+		req.Header.Set("Content-Encoding", "zstd")
+		req.Header.Set("Expect", "100-continue") // the answer comes before the body
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if resp.StatusCode != 413 {
+			t.Fatalf("declared length %d: %d", req.ContentLength, resp.StatusCode)
+		}
 	}
 }
 

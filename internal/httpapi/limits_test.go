@@ -88,7 +88,7 @@ func TestLIM8_ConsumeCap(t *testing.T) {
 // TestLIM9_ProduceCap: a batch weighs its count once that is known (E-429P).
 func TestLIM9_ProduceCap(t *testing.T) {
 	gate, entered := make(chan struct{}), make(chan struct{})
-	f := &fake{accept: func() error { entered <- struct{}{}; <-gate; return nil }}
+	f := &fake{accept: func(context.Context) error { entered <- struct{}{}; <-gate; return nil }}
 	s := serveFake(t, f, func(c *config.HTTP) { c.MaxProduceInFlightPerID = 4 })
 	var wg sync.WaitGroup
 	wg.Go(func() {
@@ -280,7 +280,7 @@ func TestServerSettings(t *testing.T) {
 	cfg := config.Default().HTTP
 	a := New(Options{Config: cfg, Clock: clock.Real(), Logger: telemetry.Discard()})
 	srv := NewServer(a, cfg)
-	if srv.ReadHeaderTimeout != 5*time.Second || srv.WriteTimeout != 30*time.Second || srv.IdleTimeout != time.Minute {
+	if srv.ReadHeaderTimeout != 5*time.Second || srv.ReadTimeout != 10*time.Second || srv.WriteTimeout != 30*time.Second || srv.IdleTimeout != time.Minute {
 		t.Fatalf("timeouts %v %v %v", srv.ReadHeaderTimeout, srv.WriteTimeout, srv.IdleTimeout)
 	}
 	if a.writeBudget != 28*time.Second {

@@ -1,13 +1,11 @@
 package httpapi
 
 import (
-	"io"
 	"net"
 	"net/http"
 	"strconv"
 	"strings"
 	"sync"
-	"time"
 )
 
 // Handler adapts the API to net/http.
@@ -24,13 +22,11 @@ type adapter struct {
 	pool sync.Pool // *exchange
 }
 
-// exchange is one net/http request and its answer, as the core sees them. It is
-// Response and body in one.
+// exchange is one net/http request and its answer, as the core sees them.
 type exchange struct {
-	req      Request
-	w        http.ResponseWriter
-	r        *http.Request
-	deadline bool // a read deadline is set
+	req Request
+	w   http.ResponseWriter
+	r   *http.Request
 }
 
 func (h *adapter) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -44,13 +40,7 @@ func (h *adapter) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		ContentLength: r.ContentLength, Identity: peer(r.RemoteAddr),
 	}}
 	if r.ContentLength != 0 {
-		x.req.Body = x
-		if d := h.api.readTimeout; d > 0 {
-			// The body alone has a read deadline, and only until it is read: one for
-			// the whole request would end a long poll, whose reads are the server's
-			// watch for a client that leaves.
-			x.deadline = http.NewResponseController(w).SetReadDeadline(h.api.clock.Now().Add(d)) == nil
-		}
+		x.req.Body = r.Body
 	}
 	h.api.serve(&x.req, x, h.ops)
 	*x = exchange{}
@@ -72,16 +62,6 @@ func peer(addr string) string {
 		return host
 	}
 	return addr
-}
-
-// Read reads the request body, and lifts the read deadline at its end.
-func (x *exchange) Read(p []byte) (int, error) {
-	n, err := x.r.Body.Read(p)
-	if err == io.EOF && x.deadline {
-		x.deadline = false
-		_ = http.NewResponseController(x.w).SetReadDeadline(time.Time{})
-	}
-	return n, err
 }
 
 // SetHeader implements Response.

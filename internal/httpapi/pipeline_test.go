@@ -177,7 +177,7 @@ func TestBatchMessageErrors(t *testing.T) {
 // TestPIPE2_PanicContainment: one 500, logged, and everything the request held
 // is given back: the next request has the whole cap again.
 func TestPIPE2_PanicContainment(t *testing.T) {
-	f := &fake{accept: func() error { panic("kaboom") }}
+	f := &fake{accept: func(context.Context) error { panic("kaboom") }}
 	s := serveFake(t, f, func(c *config.HTTP) { c.MaxProduceInFlightPerID = 1; c.MaxBatchBodyBytesInFlight = 4 << 20 })
 	body := list(3, `{"payload":"`+strings.Repeat("x", 700_000)+`"}`)
 	for range 3 {

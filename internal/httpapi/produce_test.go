@@ -218,8 +218,6 @@ func (w *nullWriter) Write(p []byte) (int, error) { return len(p), nil }
 
 func (w *nullWriter) Flush() {}
 
-func (w *nullWriter) SetReadDeadline(time.Time) error { return nil }
-
 func BenchmarkProduceHandler1KiB(b *testing.B) {
 	d := &discard{}
 	a := New(Options{Config: config.Default().HTTP, Clock: clock.Real(), Logger: telemetry.Discard()})

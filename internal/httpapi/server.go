@@ -16,13 +16,14 @@ const headerTimeout = 5 * time.Second
 // headerSlop is what net/http reads past MaxHeaderBytes before it refuses.
 const headerSlop = 4096
 
-// NewServer makes the server of the API port. The read timeout is not the
-// server's but the body's: see adapter.ServeHTTP. The caller serves it on
-// LimitListener and shuts it down.
+// NewServer makes the server of the API port. The read timeout bounds headers and
+// body; net/http lifts it once the body is read, so a long poll may outlast it.
+// The caller serves it on LimitListener and shuts it down.
 func NewServer(a *API, cfg config.HTTP) *http.Server {
 	return &http.Server{
 		Handler:                      a.Handler(),
 		ReadHeaderTimeout:            headerTimeout,
+		ReadTimeout:                  cfg.ReadTimeout,
 		WriteTimeout:                 cfg.WriteTimeout,
 		IdleTimeout:                  cfg.IdleTimeout,
 		MaxHeaderBytes:               max(cfg.MaxHeaderBytes-headerSlop, 1),

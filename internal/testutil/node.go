@@ -2,7 +2,6 @@ package testutil
 
 import (
 	"bufio"
-	"bytes"
 	"encoding/json"
 	"errors"
 	"io"
@@ -10,6 +9,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -208,14 +210,41 @@ func (n *Node) Wait(d time.Duration) int {
 // ExitCode is the code of the process that ended; -1 if a signal ended it.
 func (n *Node) ExitCode() int { return n.cmd.ProcessState.ExitCode() }
 
-// Logged reports whether the log holds a line with this text.
-func (n *Node) Logged(text string) bool {
+// Logged reports whether the log holds a line with all these texts.
+func (n *Node) Logged(texts ...string) bool { return len(n.LogLines(texts...)) > 0 }
+
+// LogLines are the log's lines that hold all these texts, over all runs of the node.
+func (n *Node) LogLines(texts ...string) (lines []string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for _, l := range n.lines {
-		if bytes.Contains([]byte(l), []byte(text)) {
-			return true
+		if !slices.ContainsFunc(texts, func(text string) bool { return !strings.Contains(l, text) }) {
+			lines = append(lines, l)
 		}
 	}
-	return false
+	return lines
+}
+
+// Metric reads one series from /metrics, written as it is there, such as
+// narad_errors_total{component="storage",kind="fsync_poisoned"}; ok is false while the
+// node does not export it.
+func (n *Node) Metric(series string) (v float64, ok bool) {
+	n.t.Helper()
+	resp, err := http.Get(n.URL + "/metrics")
+	if err != nil {
+		n.t.Fatalf("metrics: %v", err)
+	}
+	defer resp.Body.Close()
+	sc := bufio.NewScanner(resp.Body)
+	for sc.Scan() {
+		rest, found := strings.CutPrefix(sc.Text(), series+" ")
+		if !found {
+			continue
+		}
+		if v, err = strconv.ParseFloat(rest, 64); err != nil {
+			n.t.Fatalf("metric %s: %v", series, err)
+		}
+		return v, true
+	}
+	return 0, false
 }

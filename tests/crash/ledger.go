@@ -8,6 +8,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -15,28 +16,32 @@ import (
 )
 
 // message is what the tests produce: an id and a body that follows from it, so that a
-// delivered body proves which message it is.
+// delivered body proves which message it is, and that all of it is there.
 type message struct {
 	ID   string `json:"id"`
 	Body string `json:"body"`
 }
 
-func newMessage(id string) []byte {
-	b, err := json.Marshal(message{ID: id, Body: bodyOf(id)})
-	if err != nil {
-		panic(err) // two strings always encode
-	}
-	return b
+// bodyMin is the body of a message whose size does not matter.
+const bodyMin = 65
+
+func newMessage(id string, size int) []byte {
+	return []byte(`{"id":"` + id + `","body":"` + bodyOf(id, size) + `"}`)
 }
 
-func bodyOf(id string) string {
+// bodyOf repeats a hash of the id. The period, 65 bytes, divides no sector or page, so
+// that a piece in the wrong place shows.
+func bodyOf(id string, size int) string {
 	sum := sha256.Sum256([]byte(id))
-	return hex.EncodeToString(sum[:])
+	period := hex.EncodeToString(sum[:]) + "-"
+	return strings.Repeat(period, size/len(period)+1)[:size]
 }
 
 // entry is what the ledger knows of one message.
 type entry struct {
+	size      int  // of its body
 	accepted  bool // answered 202
+	refused   bool // answered, for certain, that it was not stored
 	delivered int
 	acked     bool // one of its stored copies was acked with 204
 }
@@ -67,16 +72,22 @@ type ledger struct {
 func newLedger() *ledger { return &ledger{messages: map[string]*entry{}, copies: map[place]*stored{}} }
 
 // sending notes that a produce of id is about to be sent: from here on it may exist.
-func (l *ledger) sending(id string) {
+// It returns the payload, with a body of this size.
+func (l *ledger) sending(id string, size int) []byte {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.messages[id] = &entry{}
+	l.messages[id] = &entry{size: size}
+	return newMessage(id, size)
 }
 
-func (l *ledger) accepted(id string) {
+// answered notes how the produce of ids ended.
+func (l *ledger) answered(err error, ids ...string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.messages[id].accepted = true
+	for _, id := range ids {
+		l.messages[id].accepted = err == nil
+		l.messages[id].refused = err != nil && !client.Uncertain(err)
+	}
 }
 
 func (l *ledger) killed(at time.Time) {
@@ -92,14 +103,20 @@ func (l *ledger) deliver(d client.Delivery, began time.Time, window time.Duratio
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var m message
-	if err := json.Unmarshal(d.Payload, &m); err != nil || m.Body != bodyOf(m.ID) {
+	if err := json.Unmarshal(d.Payload, &m); err != nil {
 		l.problem("O2: delivered bytes are no message of ours: %.100q", d.Payload)
 		return ""
 	}
 	e := l.messages[m.ID]
-	if e == nil {
-		l.problem("O2: delivered %s, which was never produced", m.ID)
+	switch {
+	case e == nil:
+		l.problem("O2: delivered %.100s, which was never produced", m.ID)
 		return ""
+	case m.Body != bodyOf(m.ID, e.size):
+		l.problem("O2: delivered %s with %d bytes of body that are not its own %d", m.ID, len(m.Body), e.size)
+		return ""
+	case e.refused:
+		l.problem("O2: delivered %s, whose produce was refused", m.ID)
 	}
 	e.delivered++
 	at := place{d.Partition, d.Offset}

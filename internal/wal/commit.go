@@ -53,8 +53,12 @@ func (l *Log) commitLoop() {
 }
 
 // commit writes a batch, in one run if it fits the segment, else in one run per
-// segment. On an error the runs before it are durable and stay.
+// segment. What would touch the disk reserve is refused as a whole. On an error the runs before it are durable and stay.
 func (l *Log) commit(b *batch) error {
+	if err := l.takeSpace(len(b.buf)); err != nil {
+		return err
+	}
+	defer l.space.writing.Store(0)
 	rest, entries := b.buf, b.entries
 	for len(rest) > 0 {
 		if err := l.Failed(); err != nil {

@@ -1,27 +1,14 @@
 package wal
 
 import (
-	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-const (
-	// spaceEvery is the shortest interval between two looks at the free space.
-	spaceEvery = 250 * time.Millisecond
-	// rotateBytes is the length from which a segment with nothing undone in it is
-	// rotated away (spec/storage-and-produce section 14.4).
-	rotateBytes = 1 << 20
-)
-
-// space is the disk reserve's state.
-type space struct {
-	low     atomic.Bool  // appends are refused
-	asked   atomic.Bool  // records came since the last look
-	readAt  atomic.Int64 // Unix ns of the last look
-	failing bool         // the last look failed; keeper's own
-}
+// rotateBytes is the length from which a segment with nothing undone in it is
+// rotated away (spec/storage-and-produce section 14.4).
+const rotateBytes = 1 << 20
 
 // keepLoop is the keeper. A timer is armed only while the checkpoint is not synced,
 // the free space is low, or something that failed is to be tried again.
@@ -68,57 +55,6 @@ func (l *Log) retire(now time.Time) (again time.Time) {
 		wake(l.signals.committer)
 	}
 	return time.Time{}
-}
-
-// noteAppend asks for a look at the free space if the last one is old.
-func (l *Log) noteAppend() {
-	if l.opt.ReserveBytes == 0 || l.opt.Clock.Now().UnixNano()-l.space.readAt.Load() < int64(spaceEvery) {
-		return
-	}
-	l.space.asked.Store(true)
-	wake(l.signals.keeper)
-}
-
-// watchSpace looks at the free space if appends asked for it or are refused.
-func (l *Log) watchSpace(now time.Time) (again time.Time) {
-	if !l.space.asked.Load() && !l.space.low.Load() {
-		return time.Time{}
-	}
-	if at := time.Unix(0, l.space.readAt.Load()).Add(spaceEvery); !now.Before(at) {
-		l.readSpace()
-	}
-	if l.space.low.Load() {
-		return time.Unix(0, l.space.readAt.Load()).Add(spaceEvery)
-	}
-	return time.Time{}
-}
-
-// readSpace compares the free space with the reserve. If it cannot be read, the
-// last verdict stands.
-func (l *Log) readSpace() {
-	if l.opt.ReserveBytes == 0 {
-		return
-	}
-	l.space.asked.Store(false)
-	l.space.readAt.Store(l.opt.Clock.Now().UnixNano())
-	room, err := l.opt.FS.Space(l.opt.Dir)
-	if err != nil {
-		if !l.space.failing {
-			l.opt.Logger.Warn("ingress WAL: free space cannot be read", "dir", l.opt.Dir, "err", err)
-		}
-		l.space.failing = true
-		return
-	}
-	l.space.failing = false
-	low := room.Available < uint64(l.opt.ReserveBytes)
-	if low == l.space.low.Swap(low) {
-		return
-	}
-	if low {
-		l.opt.Logger.Warn("disk almost full; appends are refused", "dir", l.opt.Dir, "available_bytes", room.Available, "reserve_bytes", l.opt.ReserveBytes)
-	} else {
-		l.opt.Logger.Info("disk has room again; appends are accepted", "dir", l.opt.Dir, "available_bytes", room.Available, "reserve_bytes", l.opt.ReserveBytes)
-	}
 }
 
 // metrics makes the log's gauges (spec/storage-and-produce section 23).

@@ -155,6 +155,22 @@ func (c *catalog) activeEnd() int64 {
 	return c.list[len(c.list)-1].end.Load()
 }
 
+// undone is about how many bytes of records lie at seq and above: exact to the
+// spacing of the marks.
+func (c *catalog) undone(seq uint64) (n int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for i := len(c.list) - 1; i >= 0; i-- {
+		s := c.list[i]
+		if s.base > seq {
+			n += s.end.Load() - headerSize
+			continue
+		}
+		return n + max(0, s.end.Load()-s.near(seq).pos)
+	}
+	return n
+}
+
 // bytes is the length of all segment files together.
 func (c *catalog) bytes() (n int64) {
 	c.mu.Lock()

@@ -1,7 +1,6 @@
 package commitlog
 
 import (
-	"errors"
 	"strconv"
 	"sync"
 	"time"
@@ -30,18 +29,16 @@ type Metrics struct {
 }
 
 // NewMetrics registers the series on reg; nil leaves them unregistered but usable.
-// narad_errors_total is shared with other packages: one that reg already holds is
-// used as it is.
 func NewMetrics(reg prometheus.Registerer) *Metrics {
 	part := []string{"topic", "partition"}
 	hist := func(name, help string, labels ...string) *prometheus.HistogramVec {
-		return register(reg, prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		return telemetry.Register(reg, prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: name, Help: help, Buckets: telemetry.BucketsDisk,
 			NativeHistogramBucketFactor: 1.1, NativeHistogramMaxBucketNumber: nativeBucketsMax,
 		}, labels))
 	}
 	count := func(name, help string, labels ...string) *prometheus.CounterVec {
-		return register(reg, prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels))
+		return telemetry.Register(reg, prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels))
 	}
 	return &Metrics{
 		fsync: hist("narad_storage_fsync_duration_seconds", "Partition file syncs.", part...),
@@ -54,26 +51,9 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			"Bytes deleted by retention.", append(part, "reason")...),
 		deletedMessages: count("narad_storage_retention_messages_deleted_total",
 			"Messages deleted by retention.", append(part, "reason")...),
-		errors: count("narad_errors_total", "Errors by component and kind.", "component", "kind"),
+		errors: telemetry.Errors(reg),
 		open:   map[*series]struct{}{},
 	}
-}
-
-func register[C prometheus.Collector](reg prometheus.Registerer, c C) C {
-	if reg == nil {
-		return c
-	}
-	err := reg.Register(c)
-	var dup prometheus.AlreadyRegisteredError
-	if errors.As(err, &dup) {
-		if have, ok := dup.ExistingCollector.(C); ok {
-			return have
-		}
-	}
-	if err != nil {
-		panic(err) // two packages disagree about a series: a programmer's error
-	}
-	return c
 }
 
 // Forget removes every series of a deleted topic. Logs of it that are still open

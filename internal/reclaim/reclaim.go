@@ -217,11 +217,10 @@ func (r *Reclaimer) purge(ctx context.Context, name string, id model.Incarnation
 	if err != nil {
 		return false, fmt.Errorf("retire %s of incarnation %s: %w", name, id, err)
 	}
-	if stale == "" {
-		return false, nil
+	if stale == "" { // or an earlier attempt renamed it and got no further
+		stale = path.Join(r.root, name+staleInfix+string(id))
 	}
-	err = r.removeStale(ctx, stale, name, id, reason)
-	return err == nil, err
+	return r.removeStale(ctx, stale, name, id, reason)
 }
 
 // confirm is nil only when the leader says gone and no topic here has the

@@ -15,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/narad-mq/narad/internal/clock"
+	"github.com/narad-mq/narad/internal/commitlog"
 	"github.com/narad-mq/narad/internal/disk"
 	"github.com/narad-mq/narad/internal/metastore"
 	"github.com/narad-mq/narad/internal/model"
@@ -92,21 +93,12 @@ func (o *owner) Retire(name string, id model.Incarnation) (string, error) {
 	if o.fail != nil {
 		return "", o.fail
 	}
-	dir, stale := path.Join(o.root, name), path.Join(o.root, name+staleInfix+string(id))
-	b, err := disk.ReadFile(o.fs, path.Join(dir, markerName), markerMax)
-	if errors.Is(err, os.ErrNotExist) || err == nil && strings.TrimSpace(string(b)) != string(id) {
-		if _, err := o.fs.Stat(stale); err == nil {
-			return stale, nil // set aside by an earlier attempt
-		}
-		return "", nil
-	}
-	if err != nil {
+	dir := path.Join(o.root, name)
+	marker, err := commitlog.ReadMarker(o.fs, dir)
+	if err != nil || marker != id {
 		return "", err
 	}
-	if err := o.fs.Rename(dir, stale); err != nil {
-		return "", err
-	}
-	return stale, disk.SyncDir(o.fs, o.root)
+	return commitlog.SetAside(o.fs, dir, id, time.Unix(0, 42))
 }
 
 type rig struct {
@@ -302,7 +294,7 @@ func TestRemoveStaleRefusesForeignPaths(t *testing.T) {
 		path.Join(g.root, "other.stale-"+string(idOld)), path.Join(g.root, "orders.stale-"+string(idNew)),
 	} {
 		mkTopic(t, sim, dir, string(idOld))
-		if err := g.removeStale(context.Background(), dir, "orders", idOld, "test"); !errors.Is(err, ErrKept) {
+		if _, err := g.removeStale(context.Background(), dir, "orders", idOld, "test"); !errors.Is(err, ErrKept) {
 			t.Errorf("%s: %v", dir, err)
 		}
 		if !present(t, sim, path.Join(dir, "p00000")) {
@@ -327,7 +319,7 @@ func TestLinksAreNotFollowed(t *testing.T) {
 	if present(t, disk.OS{}, dir+staleInfix+string(idOld)) {
 		t.Error("directory is still there")
 	}
-	if err := g.removeStale(context.Background(), filepath.Join(g.root, "linked.stale-"+string(idOld)), "linked", idOld, "test"); !errors.Is(err, ErrKept) {
+	if _, err := g.removeStale(context.Background(), filepath.Join(g.root, "linked.stale-"+string(idOld)), "linked", idOld, "test"); !errors.Is(err, ErrKept) {
 		t.Errorf("link in the directory's place: %v", err)
 	}
 	if _, err := g.Sweep(context.Background()); err != nil {
@@ -453,4 +445,46 @@ func FuzzParseStale(f *testing.F) {
 			t.Fatal(err)
 		}
 	})
+}
+
+// A removal that failed half-way leaves a directory that still says whose it was.
+func TestPurgeFailsAtEveryCallThenSucceeds(t *testing.T) {
+	const dead = "data/topics/orders"
+	newSim := func() *disk.Sim {
+		sim := disk.NewSim(3)
+		mkTopic(t, sim, dead, string(idOld))
+		return sim
+	}
+	rule := disk.Rule{Op: disk.OpAny, Err: errors.New("input/output error")}
+	testutil.FailPoints(t, newSim, rule, func(sim *disk.Sim) error {
+		g := newRig(t, sim, "data", nil)
+		defer g.Close()
+		return g.Purge(context.Background(), "orders", idOld)
+	}, func(sim *disk.Sim, k int, failed error) {
+		g := newRig(t, sim, "data", nil)
+		defer g.Close()
+		if err := g.Purge(context.Background(), "orders", idOld); err != nil {
+			t.Fatalf("call %d failed with %v; again: %v", k, failed, err)
+		}
+		if entries, err := sim.List("data/topics"); err != nil || len(entries) != 0 {
+			t.Fatalf("call %d failed with %v; left %v, %v", k, failed, entries, err)
+		}
+	})
+}
+
+func TestRemovalIsBounded(t *testing.T) {
+	sim := disk.NewSim(1)
+	g := newRig(t, sim, "data", nil)
+	dir := path.Join(g.root, "orders")
+	mkTopic(t, sim, dir, string(idOld))
+	deep := path.Join(dir, strings.Repeat("d/", depthMax+2))
+	must(t, disk.MkdirDurable(sim, deep))
+	if err := g.Purge(context.Background(), "orders", idOld); !errors.Is(err, ErrKept) {
+		t.Fatalf("removed a directory deeper than any of ours: %v", err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if err := g.Purge(ctx, "orders", idOld); !errors.Is(err, context.Canceled) {
+		t.Fatalf("a cancelled purge went on: %v", err)
+	}
 }

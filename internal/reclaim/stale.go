@@ -8,13 +8,14 @@ import (
 	"path"
 	"strings"
 
+	"github.com/narad-mq/narad/internal/commitlog"
 	"github.com/narad-mq/narad/internal/disk"
 	"github.com/narad-mq/narad/internal/model"
 )
 
 const (
 	staleInfix = ".stale-"
-	markerName = "incarnation"
+	markerName = "incarnation" // commitlog's; removed last
 
 	// depthMax bounds the directories below a topic's: there is one level of
 	// partitions, and nothing of ours below it.
@@ -36,50 +37,51 @@ func parseStale(dir string) (topic string, id model.Incarnation, ok bool) {
 }
 
 // removeStale removes a directory set aside, once its place, name and marker all
-// say that it is the incarnation just confirmed gone.
-func (r *Reclaimer) removeStale(ctx context.Context, dir, name string, id model.Incarnation, reason string) error {
+// say that it is the incarnation just confirmed gone. It reports whether there was
+// one.
+func (r *Reclaimer) removeStale(ctx context.Context, dir, name string, id model.Incarnation, reason string) (bool, error) {
 	topic, staleID, ok := parseStale(path.Base(dir))
 	if path.Clean(path.Dir(dir)) != path.Clean(r.root) || !ok || topic != name || staleID != id {
-		return fmt.Errorf("%w: %s is not the stale directory of %q, incarnation %s", ErrKept, dir, name, id)
+		return false, fmt.Errorf("%w: %s is not the stale directory of %q, incarnation %s", ErrKept, dir, name, id)
 	}
 	info, err := r.fs.Stat(dir)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil
+		return false, nil
 	}
 	if err != nil {
-		return err
+		return false, err
 	}
 	if !info.IsDir {
-		return fmt.Errorf("%w: %s is not a directory", ErrKept, dir)
+		return false, fmt.Errorf("%w: %s is not a directory", ErrKept, dir)
 	}
-	marker, err := r.marker(dir)
-	if err != nil {
-		return err
-	}
-	if marker != id {
-		empty, err := r.empty(dir)
-		if err != nil {
-			return err
-		}
-		if !empty || marker != "" { // empty without a marker: a removal that crashed at its last step
-			return fmt.Errorf("%w: the marker of %s is %q, not %s", ErrKept, dir, marker, id)
-		}
+	if err := r.checkMarker(dir, id); err != nil {
+		return false, err
 	}
 	bytes, err := r.removeTree(ctx, dir)
 	if err != nil {
-		return fmt.Errorf("remove %s: %w", dir, err)
+		return false, fmt.Errorf("remove %s: %w", dir, err)
 	}
 	if err := disk.SyncDir(r.fs, r.root); err != nil {
-		return err
+		return false, err
 	}
 	r.log.Info("reclaim: removed the data of a deleted topic", "topic", name, "topic_id", id, "dir", dir,
 		"bytes", bytes, "reason", reason, "confirmation", "gone: the leader's, after a barrier")
-	return nil
+	return true, nil
 }
 
-func (r *Reclaimer) empty(dir string) (bool, error) {
-	entries, err := r.fs.List(dir)
-	return len(entries) == 0, err
+// checkMarker refuses a directory that does not say it is the incarnation's. An
+// empty one that says nothing is a removal that crashed before its last step.
+func (r *Reclaimer) checkMarker(dir string, id model.Incarnation) error {
+	marker, err := commitlog.ReadMarker(r.fs, dir)
+	if err != nil || marker == id {
+		return err
+	}
+	if marker == "" {
+		if entries, err := r.fs.List(dir); err != nil || len(entries) == 0 {
+			return err
+		}
+	}
+	return fmt.Errorf("%w: the marker of %s is %q, not %s", ErrKept, dir, marker, id)
 }
 
 // removeTree removes a topic directory: everything but the marker, a sync, then the

@@ -10,6 +10,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/narad-mq/narad/internal/commitlog"
 	"github.com/narad-mq/narad/internal/disk"
 	"github.com/narad-mq/narad/internal/model"
 )
@@ -76,7 +77,7 @@ var errMore = fmt.Errorf("more than %d directories to remove", sweepMax)
 // sweepDir judges one directory under topics/.
 func (r *Reclaimer) sweepDir(ctx context.Context, e disk.Info, s *Swept) error {
 	dir := path.Join(r.root, e.Name)
-	marker, err := r.marker(dir)
+	marker, err := commitlog.ReadMarker(r.fs, dir)
 	if err != nil {
 		s.OrphanDirs++
 		return err
@@ -111,7 +112,7 @@ func (r *Reclaimer) sweepStale(ctx context.Context, dir, topic string, id model.
 		err = r.confirm(ctx, topic, id)
 	}
 	if err == nil {
-		err = r.removeStale(ctx, dir, topic, id, "set aside as stale")
+		_, err = r.removeStale(ctx, dir, topic, id, "set aside as stale")
 	}
 	if err != nil {
 		s.QuarantinedDirs++

@@ -99,7 +99,7 @@ func Open(ctx context.Context, o Options) (_ *Store, err error) {
 	}
 	s := &Store{
 		fsm: machine, clock: o.Clock, log: o.Logger, logs: rd.logs, self: o, started: o.Clock.Now(),
-		quit: machine.quit, done: make(chan struct{}), leadership: leadership{caughtUp: make(chan struct{})},
+		quit: machine.quit, done: make(chan struct{}), down: make(chan struct{}), leadership: leadership{caughtUp: make(chan struct{})},
 	}
 	if err = errors.Join(s.startRaft(o, rd, action, logger), ctx.Err()); err != nil {
 		return nil, errors.Join(err, s.stopRaft(), machine.close())
@@ -107,8 +107,8 @@ func Open(ctx context.Context, o Options) (_ *Store, err error) {
 	if err = s.register(o.Registry); err != nil {
 		return nil, errors.Join(err, s.stopRaft(), machine.close())
 	}
-	s.start(func() { s.fsm.catalog.notify.run(s.quit) })
-	s.start(s.watch)
+	s.begin(&s.wg, func() { s.fsm.catalog.notify.run(s.quit) })
+	s.begin(&s.wg, s.watch)
 	return s, nil
 }
 

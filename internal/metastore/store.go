@@ -33,6 +33,7 @@ type Store struct {
 
 	quit chan struct{} // closed by Close; the state machine's too
 	done chan struct{} // closed when the state machine stopped
+	down chan struct{} // closed once Raft is shut down
 	leadership
 	background
 }
@@ -44,31 +45,29 @@ type leadership struct {
 	caughtUpOnce sync.Once
 }
 
-// background holds the goroutines of a Store: the notifier, the leadership watch,
-// and one wait per proposal in flight.
+// background holds the goroutines of a Store.
 type background struct {
-	mu     sync.Mutex // guards closed, and with it that nothing starts after it
-	closed bool
-	wg     sync.WaitGroup
-	once   sync.Once
-	err    error // of Close
+	mu       sync.Mutex // guards closed, and with it that nothing starts after it
+	closed   bool
+	wg       sync.WaitGroup // the notifier and the leadership watch
+	inflight sync.WaitGroup // waits on futures of Raft
 
-	raftOnce sync.Once
-	raftErr  error // of Raft's shutdown
+	closeOnce, raftOnce sync.Once
+	closeErr, raftErr   error
 }
 
-// start runs f on a goroutine Close waits for; false after Close.
-func (b *background) start(f func()) bool {
+// begin starts f on a goroutine counted in g; false once closed.
+func (b *background) begin(g *sync.WaitGroup, f func()) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if !b.closed {
-		b.wg.Go(f)
+		g.Go(f)
 	}
 	return !b.closed
 }
 
-// close refuses further starts; the goroutines running are still to be waited for.
-func (b *background) close() {
+// refuse lets nothing start any more.
+func (b *background) refuse() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.closed = true
@@ -172,8 +171,8 @@ func (s *Store) propose(ctx context.Context, c Command) (Result, error) {
 	if err := ctx.Err(); err != nil {
 		return Result{}, fmt.Errorf("%w: %w", model.ErrUnavailable, err)
 	}
-	future := s.raft.Apply(b, enqueueTimeout)
-	if err := s.await(ctx, future); err != nil {
+	var future raft.ApplyFuture
+	if err := s.await(ctx, func() raft.Future { future = s.raft.Apply(b, enqueueTimeout); return future }); err != nil {
 		return Result{}, err
 	}
 	out, ok := future.Response().(outcome)
@@ -190,21 +189,22 @@ func (s *Store) propose(ctx context.Context, c Command) (Result, error) {
 const (
 	enqueueTimeout = 5 * time.Second // for room in Raft's queue
 	barrierTimeout = 5 * time.Second // spec: barrier timeout
+	drainTimeout   = 5 * time.Second // for what is in flight when Raft shuts down
 )
 
-// await waits for a future, or for ctx. Errors are ErrUnavailable, with
-// ErrOutcomeUnknown unless Raft says that nothing was appended.
-func (s *Store) await(ctx context.Context, future raft.Future) error {
-	if ctx.Done() == nil {
-		return raftError(future.Error())
-	}
+// await asks Raft for something and waits for its answer, or for ctx. Errors are
+// ErrUnavailable, with ErrOutcomeUnknown unless nothing was appended for certain.
+// What ask stores may be read only after nil.
+func (s *Store) await(ctx context.Context, ask func() raft.Future) error {
 	answered := make(chan error, 1)
-	if !s.start(func() { answered <- future.Error() }) {
-		return unknownOutcome(model.ErrShuttingDown)
+	if !s.begin(&s.inflight, func() { answered <- ask().Error() }) {
+		return fmt.Errorf("%w: %w", model.ErrUnavailable, model.ErrShuttingDown)
 	}
 	select {
 	case err := <-answered:
 		return raftError(err)
+	case <-s.down:
+		return unknownOutcome(model.ErrShuttingDown)
 	case <-ctx.Done():
 		return unknownOutcome(ctx.Err())
 	}
@@ -232,7 +232,7 @@ func (s *Store) Barrier(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, barrierTimeout)
 	defer cancel()
-	if err := s.await(ctx, s.raft.Barrier(barrierTimeout)); err != nil {
+	if err := s.await(ctx, func() raft.Future { return s.raft.Barrier(barrierTimeout) }); err != nil {
 		return fmt.Errorf("metastore barrier: %w", err)
 	}
 	return s.fsm.stopErr() // Raft answers a barrier even when the machine has stopped
@@ -283,29 +283,45 @@ func (s *Store) Err() error { return s.fsm.stopErr() }
 
 // Close stops Raft and closes every file. It is idempotent.
 func (s *Store) Close() error {
-	s.once.Do(func() {
+	s.closeOnce.Do(func() {
 		close(s.quit)
-		s.background.close()
 		err := s.stopRaft()
 		s.wg.Wait()
 		if s.collector != nil {
 			s.self.Registry.Unregister(s.collector)
 		}
-		s.err = errors.Join(err, s.logs.Close(), s.fsm.close())
+		s.closeErr = errors.Join(err, s.logs.Close(), s.fsm.close())
 	})
-	return s.err
+	return s.closeErr
 }
 
-// stopRaft shuts down whatever startRaft got to start, and waits for it. Only
-// Raft's first shutdown can be waited for, hence the once.
+// stopRaft shuts down whatever startRaft got to start, and waits for it. Raft never
+// answers a future that its queues still hold when it shuts down, so what is in
+// flight is let through first: a leader answers it within a commit, or within its
+// lease once it cannot.
 func (s *Store) stopRaft() error {
 	s.raftOnce.Do(func() {
+		defer close(s.down)
+		s.refuse()
 		switch {
 		case s.raft != nil:
+			s.drain()
 			s.raftErr = s.raft.Shutdown().Error() // closes the transport too
 		case s.transport != nil:
 			s.raftErr = s.transport.Close()
 		}
 	})
 	return s.raftErr
+}
+
+func (s *Store) drain() {
+	drained := make(chan struct{})
+	go func() { s.inflight.Wait(); close(drained) }()
+	timer := s.clock.NewTimer(drainTimeout)
+	defer timer.Stop()
+	select {
+	case <-drained:
+	case <-timer.C():
+		s.log.Error("metastore: raft did not answer what was in flight; shutting it down all the same")
+	}
 }

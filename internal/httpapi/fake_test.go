@@ -13,6 +13,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	promtest "github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/narad-mq/narad/internal/broker"
 	"github.com/narad-mq/narad/internal/clock"
@@ -21,6 +22,7 @@ import (
 	"github.com/narad-mq/narad/internal/model"
 	"github.com/narad-mq/narad/internal/router"
 	"github.com/narad-mq/narad/internal/telemetry"
+	"github.com/narad-mq/narad/internal/testutil"
 	"github.com/narad-mq/narad/internal/topics"
 )
 
@@ -196,6 +198,12 @@ func serveFake(t testing.TB, f *fake, edit func(*config.HTTP)) *server {
 	s := serve(t, edit)
 	s.api.Begin(f.backends())
 	return s
+}
+
+// idle waits until every request is recorded, which is after its answer was sent.
+func (s *server) idle(t testing.TB) {
+	t.Helper()
+	testutil.Eventually(t, 5*time.Second, func() bool { return promtest.ToFloat64(s.api.metrics.inFlight) == 0 }, "requests to end")
 }
 
 // answer is a response read to its end.

@@ -81,6 +81,7 @@ func TestLIM8_ConsumeCap(t *testing.T) {
 	s.do(t, "GET", "/v1/topics/t/consume?max=0", "").expect(t, 400, "max")             // parameters come first
 	close(gate)
 	wg.Wait()
+	s.idle(t)
 	f.consume = nil
 	s.do(t, "GET", "/v1/topics/t/consume?max=100", "").expect(t, 204, "") // clamped to the cap
 }
@@ -102,6 +103,7 @@ func TestLIM9_ProduceCap(t *testing.T) {
 	s.do(t, "POST", "/v1/topics/t/produce", "x").expect(t, 429, "limit 4")
 	close(gate)
 	wg.Wait()
+	s.idle(t)
 	wg.Go(func() { s.do(t, "POST", "/v1/topics/t/produce/batch", list(9, `{"payload":1}`)).expect(t, 202, "9") })
 	<-entered
 	wg.Wait()

@@ -79,7 +79,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 
 // observe records an answered request.
 func (m *metrics) observe(c *call, took time.Duration) {
-	m.inFlight.Dec()
+	defer m.inFlight.Dec()
 	s := m.seriesOf(c.route, c.req.Method, c.status)
 	s.requests.Inc()
 	s.duration.Observe(took.Seconds())

@@ -19,8 +19,6 @@ type refusal struct {
 
 func (r *refusal) Error() string { return r.text }
 
-func (r *refusal) Unwrap() error { return r.cause }
-
 // body is the JSON form of a refusal: {"error":...,"code":...}. It is valid JSON
 // whatever the text quotes.
 func (r *refusal) body() []byte {

@@ -1,0 +1,71 @@
+package docs
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/narad-mq/narad/internal/testutil"
+)
+
+// scripts returns the shell blocks of a document that talk to a node; the two that
+// start one or run the tests are for people.
+func scripts(t *testing.T, name string) []string {
+	t.Helper()
+	doc, err := os.ReadFile(filepath.Join("..", "..", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []string
+	for _, m := range regexp.MustCompile("(?ms)^```sh\n(.*?)^```$").FindAllStringSubmatch(string(doc), -1) {
+		if s := m[1]; strings.Contains(s, "curl") || strings.Contains(s, "./narad ") {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+// forNode rewrites a script for a node that is not where the document says, with
+// commands that run until Ctrl-C given two seconds and then that signal.
+func forNode(script, binary, url string) string {
+	script = strings.ReplaceAll(script, "localhost:7942", strings.TrimPrefix(url, "http://"))
+	script = regexp.MustCompile(`(?m)^(.*)\./narad (.*# until Ctrl-C)$`).ReplaceAllString(script, `${1}timeout --preserve-status -s INT 2 ./narad $2`)
+	script = strings.ReplaceAll(script, "./narad ", binary+" ")
+	// curl exits 0 on any status; a tour must not hide a refusal.
+	return "set -euo pipefail\ncurl() { command curl --fail-with-body \"$@\"; }\n" + script
+}
+
+// Every line of the documents that people are told to type works.
+func TestCommandsInTheDocuments(t *testing.T) {
+	for _, tool := range []string{"bash", "curl", "timeout"} {
+		if _, err := exec.LookPath(tool); err != nil {
+			t.Skipf("%s is not installed", tool)
+		}
+	}
+	for _, name := range []string{"README.md"} {
+		t.Run(name, func(t *testing.T) {
+			node := testutil.NewNode(t, t.TempDir())
+			node.Start()
+			blocks := scripts(t, name)
+			if len(blocks) == 0 {
+				t.Fatal("no command found: the document or this test has changed its form")
+			}
+			for _, block := range blocks {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				cmd := exec.CommandContext(ctx, "bash", "-c", forNode(block, testutil.Binary(t), node.URL))
+				cmd.Env = append(os.Environ(), "NARAD_ADDR="+node.URL)
+				cmd.Dir = t.TempDir()
+				out, err := cmd.CombinedOutput()
+				cancel()
+				if err != nil {
+					t.Errorf("%v\n%s\n--- printed:\n%s", err, block, out)
+				}
+			}
+		})
+	}
+}

@@ -83,3 +83,12 @@ func (c *limitConn) Close() error {
 	c.once.Do(func() { <-c.slots })
 	return err
 }
+
+// CloseWrite is what net/http looks for to end an answer before the connection:
+// a client that still sends its body reads the refusal instead of a reset.
+func (c *limitConn) CloseWrite() error {
+	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return nil
+}

@@ -172,10 +172,13 @@ func recoverDamage(path string, err *error) {
 	}
 }
 
-// removeLeftovers deletes the transient files of an earlier process: copies and
-// half-installed images, which hold nothing that fsm.db, the log or a finished
-// snapshot does not.
+// removeLeftovers deletes the transient files of an earlier process: copies,
+// half-installed images and unfinished snapshots, which hold nothing that fsm.db,
+// the log or a finished snapshot does not.
 func removeLeftovers(dir string) error {
+	if err := removeUnfinished(filepath.Join(dir, snapshotsName)); err != nil {
+		return err
+	}
 	entries, err := volume.List(dir)
 	if err != nil {
 		return err
@@ -188,6 +191,34 @@ func removeLeftovers(dir string) error {
 			if err := volume.Remove(filepath.Join(dir, e.Name)); err != nil {
 				return err
 			}
+		}
+	}
+	return nil
+}
+
+// removeUnfinished deletes the snapshots a crash left half-written: directories
+// Raft names with this suffix until they are complete, and never looks at again.
+func removeUnfinished(dir string) error {
+	entries, err := volume.List(dir)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if !e.IsDir || !strings.HasSuffix(e.Name, ".tmp") {
+			continue
+		}
+		unfinished := filepath.Join(dir, e.Name)
+		files, err := volume.List(unfinished)
+		if err != nil {
+			return err
+		}
+		for _, f := range files {
+			if err := volume.Remove(filepath.Join(unfinished, f.Name)); err != nil {
+				return err
+			}
+		}
+		if err := volume.Remove(unfinished); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -326,3 +326,37 @@ func TestRestoreRefusesBadImages(t *testing.T) {
 		})
 	}
 }
+
+// The newest type ever applied is what an older release is refused by: it survives
+// later entries of older types, and a restart.
+func TestNewestTypeNeverFalls(t *testing.T) {
+	dir := t.TempDir()
+	m := newMachine(t, dir)
+	for _, c := range []struct {
+		do   Command
+		want EntryType
+	}{
+		{create("t"), TypeCreateTopic}, {DeleteUser{Username: "nobody"}, TypeDeleteUser}, // refused counts: it is in the log
+		{create("u"), TypeDeleteUser},
+	} {
+		m.do(c.do)
+		facts, err := metaOf(m)
+		if err != nil || facts.newest != c.want {
+			t.Errorf("after %s: %d, %v; want %d", c.do.Type(), facts.newest, err, c.want)
+		}
+	}
+	must(t, m.close())
+	m = newMachine(t, dir)
+	m.ok(create("v"))
+	if meta, err := metaOf(m); err != nil || meta.newest != TypeDeleteUser || meta.index != 4 {
+		t.Errorf("after a restart: %+v, %v", meta, err)
+	}
+}
+
+func metaOf(m *machine) (meta fsmMeta, err error) {
+	err = m.view(func(tx *bbolt.Tx) (err error) {
+		meta, _, err = readFSMMeta(tx)
+		return err
+	})
+	return meta, err
+}

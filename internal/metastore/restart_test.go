@@ -291,6 +291,9 @@ func TestLeftoversAreDeletedAtStart(t *testing.T) {
 	for _, name := range []string{fsmRestoreName, fsmCopyPrefix + "ABC", raftCreateName} {
 		must(t, os.WriteFile(filepath.Join(dir, name), []byte("half"), 0o600))
 	}
+	unfinished := filepath.Join(dir, snapshotsName, "2-17-1700000000000.tmp")
+	must(t, os.MkdirAll(unfinished, 0o700))
+	must(t, os.WriteFile(filepath.Join(unfinished, "state.bin"), []byte("half"), 0o600))
 	keep := filepath.Join(dir, fsmStaleName)
 	must(t, os.WriteFile(keep, []byte("set aside"), 0o600))
 	must(t, openStore(t, dir).Close())
@@ -302,6 +305,9 @@ func TestLeftoversAreDeletedAtStart(t *testing.T) {
 	}
 	if got := strings.Join(names, " "); got != "fsm.db fsm.db.stale raft.db snapshots" {
 		t.Errorf("directory holds %s", got)
+	}
+	if _, err := os.Stat(unfinished); !errors.Is(err, os.ErrNotExist) {
+		t.Error("the unfinished snapshot is still there")
 	}
 }
 

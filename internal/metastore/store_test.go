@@ -22,10 +22,15 @@ import (
 )
 
 func TestReadyFast(t *testing.T) {
-	start := time.Now()
-	s := openStore(t, t.TempDir())
-	if took := time.Since(start); took > 900*time.Millisecond { // below Raft's shortest election
-		t.Errorf("ready after %s; the lone voter waited for a leader", took)
+	best := time.Hour
+	var s *Store
+	for range 3 { // a busy machine may be slow once; an ordinary election takes 1 s every time
+		start := time.Now()
+		s = openStore(t, t.TempDir())
+		best = min(best, time.Since(start))
+	}
+	if best > 400*time.Millisecond {
+		t.Errorf("ready after %s; the lone voter waited for a leader", best)
 	}
 	must(t, s.Ready())
 	must(t, s.Writable())

@@ -250,7 +250,7 @@ func TestPurgeKeeps(t *testing.T) {
 		{"leader unknown", func(g *rig) { g.leader.mute = true }, ErrUnconfirmed},
 		{"still live", func(g *rig) { g.leader.live["orders"] = idOld }, ErrKept},
 		{"incarnation lives under another name", func(g *rig) { g.leader.live["other"] = idOld }, ErrKept},
-		{"retire fails", func(g *rig) { g.owner.fail = errors.New("busy") }, g0},
+		{"retire fails", func(g *rig) { g.owner.fail = errors.New("busy") }, errAny},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			sim := disk.NewSim(1)
@@ -258,7 +258,7 @@ func TestPurgeKeeps(t *testing.T) {
 			mkTopic(t, sim, path.Join(g.root, "orders"), string(idOld))
 			c.setup(g)
 			err := g.Purge(context.Background(), "orders", idOld)
-			if err == nil || c.want != g0 && !errors.Is(err, c.want) {
+			if err == nil || c.want != errAny && !errors.Is(err, c.want) {
 				t.Fatalf("got %v", err)
 			}
 			if !present(t, sim, path.Join(g.root, "orders", "p00001", "00000000000000000000.log")) {
@@ -268,7 +268,7 @@ func TestPurgeKeeps(t *testing.T) {
 	}
 }
 
-var g0 = errors.New("any error")
+var errAny = errors.New("any error")
 
 func TestPurgeRefusesBadArguments(t *testing.T) {
 	g := newRig(t, disk.NewSim(1), "data", nil)
@@ -486,5 +486,47 @@ func TestRemovalIsBounded(t *testing.T) {
 	cancel()
 	if err := g.Purge(ctx, "orders", idOld); !errors.Is(err, context.Canceled) {
 		t.Fatalf("a cancelled purge went on: %v", err)
+	}
+}
+
+// Over a real metastore: what a committed delete hands over goes, what lives stays.
+func TestDeletedTopicIsReclaimed(t *testing.T) {
+	data := t.TempDir()
+	store, err := metastore.Open(context.Background(), metastore.Options{
+		Dir: filepath.Join(data, "metastore"), NodeID: "narad-0", BindAddr: "127.0.0.1:0", APIAddr: "127.0.0.1:7942",
+	})
+	must(t, err)
+	t.Cleanup(func() { store.Close() })
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	must(t, store.WaitReady(ctx))
+	root := filepath.Join(data, "topics")
+	r, err := New(Options{
+		FS: disk.OS{}, DataDir: data, Topics: store, Confirmer: store, Retirer: &owner{fs: disk.OS{}, root: root},
+	})
+	must(t, err)
+	t.Cleanup(func() { r.Close() })
+	for name, id := range map[string]model.Incarnation{"orders": idOld, "payments": idNew} {
+		_, err := store.Propose(ctx, metastore.CreateTopic{Topic: model.Topic{Name: name, ID: id, Partitions: 3}})
+		must(t, err)
+		mkTopic(t, disk.OS{}, filepath.Join(root, name), string(id))
+	}
+	_, err = store.Propose(ctx, metastore.DeleteTopic{Name: "orders", ID: idOld})
+	must(t, err)
+	r.Deleted("payments", idNew) // not so: it lives
+	r.Deleted("orders", idOld)
+	testutil.Eventually(t, 10*time.Second, func() bool {
+		entries, err := os.ReadDir(root)
+		return err == nil && len(entries) == 1 && entries[0].Name() == "payments"
+	}, "the deleted topic's directory to go")
+	must(t, store.Close())
+	if _, err := r.Sweep(ctx); err != nil {
+		t.Errorf("sweep with nothing to ask: %v", err)
+	}
+	if err := r.Purge(ctx, "payments", idNew); !errors.Is(err, ErrUnconfirmed) {
+		t.Errorf("purge without a leader: %v", err)
+	}
+	if !present(t, disk.OS{}, filepath.Join(root, "payments", "p00001")) {
+		t.Error("the live topic's data is gone")
 	}
 }

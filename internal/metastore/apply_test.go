@@ -30,14 +30,15 @@ type step struct {
 
 func schema(n int) []byte { return fmt.Appendf(nil, `{"title":"v%d"}`, n) }
 
-// TestApplyScripts runs each family through what it applies and what it refuses.
-// After every step the views equal the database, and a refusal changed nothing.
-func TestApplyScripts(t *testing.T) {
-	register := func(id string) step { return step{RegisterMember{ID: id, Addr: id + ":1", At: 5}, nil} }
-	newTopic := func(name string, id model.Incarnation) step {
-		return step{CreateTopic{Topic: topicOf(name, id, 3), Owners: []string{"a", "b", ""}}, nil}
-	}
-	scripts := map[string][]step{
+func register(id string) step { return step{RegisterMember{ID: id, Addr: id + ":1", At: 5}, nil} }
+
+func newTopic(name string, id model.Incarnation) step {
+	return step{CreateTopic{Topic: topicOf(name, id, 3), Owners: []string{"a", "b", ""}}, nil}
+}
+
+// topicScripts scripts types 1 to 3.
+func topicScripts() map[string][]step {
+	return map[string][]step{
 		"1 create topic": {
 			newTopic("t", idA),
 			{CreateTopic{Topic: topicOf("t", idB, 3)}, model.ErrTopicExists},
@@ -75,6 +76,12 @@ func TestApplyScripts(t *testing.T) {
 			{PutSchema{Topic: "p", Version: 1, Schema: schema(1)}, nil},
 			{DeleteTopic{Name: "c"}, nil},
 		},
+	}
+}
+
+// schemaScripts scripts types 4 to 7.
+func schemaScripts() map[string][]step {
+	return map[string][]step{
 		"4 put schema": {
 			newTopic("t", idA), newTopic("c", idB),
 			{PutSchema{Topic: "nope", Version: 1, Schema: schema(1)}, model.ErrTopicNotFound},
@@ -111,6 +118,12 @@ func TestApplyScripts(t *testing.T) {
 			{DetachChild{Parent: "p", Child: "c"}, model.ErrConflict},
 			{AttachChild{Parent: "p", Child: "c", Epoch: "f"}, nil}, // equal history by now
 		},
+	}
+}
+
+// placementScripts scripts types 8 to 11 and 22.
+func placementScripts() map[string][]step {
+	return map[string][]step{
 		"8 to 11 placement": {
 			newTopic("t", idA),
 			{AssignPartition{Topic: "nope", Owner: "a"}, model.ErrTopicNotFound},
@@ -133,6 +146,22 @@ func TestApplyScripts(t *testing.T) {
 			{AssignPartition{Topic: "t", Partition: 2, Owner: "a"}, nil}, // ends the move
 			{ClearTarget{Topic: "t", Partition: 2}, model.ErrConflict},
 		},
+		"22 place partitions": {
+			{CreateTopic{Topic: topicOf("t", idA, 3)}, nil},
+			{PlacePartitions{Topic: "nope", Owners: []string{"a"}}, model.ErrTopicNotFound},
+			{PlacePartitions{Topic: "t", ID: idB, Owners: []string{"a"}}, model.ErrTopicChanged},
+			{PlacePartitions{Topic: "t", ID: idA, First: 4}, model.ErrInvalid},
+			{PlacePartitions{Topic: "t", ID: idA, First: -1}, model.ErrInvalid},
+			{PlacePartitions{Topic: "t", ID: idA, First: 1, Owners: []string{"a", "b", "c"}}, model.ErrInvalid},
+			{PlacePartitions{Topic: "t", ID: idA, First: 1, Owners: []string{"a", "b"}}, nil},
+			{PlacePartitions{Topic: "t", ID: idA, Owners: []string{"z", "z", "z"}}, nil}, // keeps 1 and 2
+		},
+	}
+}
+
+// memberScripts scripts types 12 to 21.
+func memberScripts() map[string][]step {
+	return map[string][]step{
 		"12 to 17 members": {
 			{MarkDead{ID: "a"}, model.ErrMemberNotFound},
 			{RegisterMember{ID: ""}, model.ErrInvalid},
@@ -165,35 +194,34 @@ func TestApplyScripts(t *testing.T) {
 			{DeleteUser{Username: "u"}, model.ErrUserNotFound},
 			{DeleteUser{}, model.ErrUserNotFound},
 		},
-		"22 place partitions": {
-			{CreateTopic{Topic: topicOf("t", idA, 3)}, nil},
-			{PlacePartitions{Topic: "nope", Owners: []string{"a"}}, model.ErrTopicNotFound},
-			{PlacePartitions{Topic: "t", ID: idB, Owners: []string{"a"}}, model.ErrTopicChanged},
-			{PlacePartitions{Topic: "t", ID: idA, First: 4}, model.ErrInvalid},
-			{PlacePartitions{Topic: "t", ID: idA, First: -1}, model.ErrInvalid},
-			{PlacePartitions{Topic: "t", ID: idA, First: 1, Owners: []string{"a", "b", "c"}}, model.ErrInvalid},
-			{PlacePartitions{Topic: "t", ID: idA, First: 1, Owners: []string{"a", "b"}}, nil},
-			{PlacePartitions{Topic: "t", ID: idA, Owners: []string{"z", "z", "z"}}, nil}, // keeps 1 and 2
-		},
 	}
-	for name, steps := range scripts {
-		t.Run(name, func(t *testing.T) {
-			m := newMachine(t, t.TempDir())
-			for i, s := range steps {
-				before := m.hash()
-				err := m.do(s.do)
-				if s.want == nil && err != nil || s.want != nil && !errors.Is(err, s.want) {
-					t.Fatalf("step %d, %s %+v: %v, want %v", i, s.do.Type(), s.do, err, s.want)
-				}
-				if err != nil && m.hash() != before {
-					t.Fatalf("step %d, %s: refused (%v), yet the database changed", i, s.do.Type(), err)
-				}
-				m.sameViews()
-				if m.applied.Load() != m.next-1 {
-					t.Fatalf("step %d: applied index %d, want %d", i, m.applied.Load(), m.next-1)
-				}
-			}
-		})
+}
+
+// TestApplyScripts runs each family through what it applies and what it refuses.
+// After every step the views equal the database, and a refusal changed nothing.
+func TestApplyScripts(t *testing.T) {
+	for _, scripts := range []map[string][]step{topicScripts(), schemaScripts(), placementScripts(), memberScripts()} {
+		for name, steps := range scripts {
+			t.Run(name, func(t *testing.T) { runScript(t, steps) })
+		}
+	}
+}
+
+func runScript(t *testing.T, steps []step) {
+	m := newMachine(t, t.TempDir())
+	for i, s := range steps {
+		before := m.hash()
+		err := m.do(s.do)
+		if s.want == nil && err != nil || s.want != nil && !errors.Is(err, s.want) {
+			t.Fatalf("step %d, %s %+v: %v, want %v", i, s.do.Type(), s.do, err, s.want)
+		}
+		if err != nil && m.hash() != before {
+			t.Fatalf("step %d, %s: refused (%v), yet the database changed", i, s.do.Type(), err)
+		}
+		m.sameViews()
+		if m.applied.Load() != m.next-1 {
+			t.Fatalf("step %d: applied index %d, want %d", i, m.applied.Load(), m.next-1)
+		}
 	}
 }
 

@@ -4,84 +4,114 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/url"
 	"strconv"
 	"unicode/utf8"
 )
 
-// AnyPartition lets the server choose the partition: by key, or in turn.
-const AnyPartition = -1
-
-// Message is one message to produce.
-type Message struct {
-	Key       []byte // nil or empty = no key
-	Payload   []byte // 1 byte to 1 MiB, stored byte for byte
-	Partition int    // AnyPartition, or the one to store it in (wins over Key)
-}
-
 // Produce stores one message. A nil error means it was synced to disk before the
-// answer. After an error for which Uncertain is true it may be stored all the same;
-// producing it again may then duplicate it.
+// answer. After an error that is Uncertain it may be stored all the same. The client
+// repeats a produce whose answer was lost, which may store the message twice; with
+// WithCautiousRetries it does not.
 func (c *Client) Produce(ctx context.Context, topic string, m Message) error {
+	if err := m.check(); err != nil {
+		return fmt.Errorf("produce to %s: %w", topic, err)
+	}
 	q := url.Values{}
 	if len(m.Key) > 0 {
 		q.Set("key", string(m.Key))
 	}
-	if m.Partition != AnyPartition {
-		q.Set("partition", strconv.Itoa(m.Partition))
+	if m.Pin.set() {
+		q.Set("partition", strconv.Itoa(m.Pin.number()))
 	}
-	body := m.Payload
-	if body == nil {
-		body = []byte{}
-	}
-	_, _, err := c.do(ctx, request{
-		method: http.MethodPost, path: topicPath(topic, "/produce"), query: q,
-		body: body, contentType: "application/octet-stream",
-	}, http.StatusAccepted)
+	_, err := c.do(ctx, &request{
+		op: opProduce, method: http.MethodPost, path: topicPath(topic, "/produce"), query: q,
+		body: m.Payload, contentType: "application/octet-stream", want: http.StatusAccepted,
+	})
 	return err
 }
 
-// ProduceBatch stores 1 to 1,000 messages in order, all or none of them; see
-// Produce for what an error means.
+// ProduceBatch stores 1 to BatchMessagesMax messages in order, all or none of them;
+// see Produce for what an error means. More messages, or messages of more than
+// BatchBytesMax as encoded, are ErrBatchFull.
 func (c *Client) ProduceBatch(ctx context.Context, topic string, ms []Message) error {
-	_, _, err := c.do(ctx, request{
-		method: http.MethodPost, path: topicPath(topic, "/produce/batch"),
-		body: encodeBatch(ms), contentType: jsonType,
-	}, http.StatusAccepted)
+	if len(ms) > BatchMessagesMax {
+		return fmt.Errorf("produce to %s: %w: %d messages, at most %d", topic, ErrBatchFull, len(ms), BatchMessagesMax)
+	}
+	for i := range ms {
+		if err := ms[i].check(); err != nil {
+			return fmt.Errorf("produce to %s: message %d: %w", topic, i, err)
+		}
+	}
+	body := encodeBatch(ms)
+	if len(body) > BatchBytesMax {
+		return fmt.Errorf("produce to %s: %w: %d bytes, at most %d", topic, ErrBatchFull, len(body), BatchBytesMax)
+	}
+	return c.produceBody(ctx, topic, body)
+}
+
+// produceBody sends an encoded batch.
+func (c *Client) produceBody(ctx context.Context, topic string, body []byte) error {
+	_, err := c.do(ctx, &request{
+		op: opProduce, method: http.MethodPost, path: topicPath(topic, "/produce/batch"),
+		body: body, contentType: jsonType, want: http.StatusAccepted,
+	})
 	return err
 }
 
-// encodeBatch writes the body of a batch produce: a payload that is JSON goes as it
-// is, any other as base64, so that the stored bytes are the given ones.
+// check refuses what no server takes.
+func (m *Message) check() error {
+	switch n := len(m.Payload); {
+	case n == 0:
+		return fmt.Errorf("%w: message required", ErrBadRequest)
+	case n > MessageBytesMax:
+		return fmt.Errorf("%w: %d bytes of payload, at most %d", ErrTooLarge, n, MessageBytesMax)
+	}
+	return nil
+}
+
+// The frame of a batch body.
+const (
+	batchHead = `{"messages":[`
+	batchTail = `]}`
+)
+
+// encodeBatch writes the body of a batch produce.
 func encodeBatch(ms []Message) []byte {
-	size := 32
+	size := len(batchHead) + len(batchTail)
 	for i := range ms {
 		size += len(ms[i].Payload)*4/3 + len(ms[i].Key)*2 + 96
 	}
-	b := append(make([]byte, 0, size), `{"messages":[`...)
+	b := append(make([]byte, 0, size), batchHead...)
 	for i := range ms {
-		m := &ms[i]
 		if i > 0 {
 			b = append(b, ',')
 		}
-		b = append(b, `{"payload":`...)
-		if plainJSON(m.Payload) {
-			b = append(b, m.Payload...)
-		} else {
-			b = appendBase64(b, m.Payload)
-			b = append(b, `,"payload_encoding":"base64"`...)
-		}
-		if len(m.Key) > 0 {
-			b = appendKey(b, m.Key)
-		}
-		if m.Partition != AnyPartition {
-			b = append(b, `,"partition":`...)
-			b = strconv.AppendInt(b, int64(m.Partition), 10)
-		}
-		b = append(b, '}')
+		b = appendMessage(b, &ms[i])
 	}
-	return append(b, "]}"...)
+	return append(b, batchTail...)
+}
+
+// appendMessage writes one message of a batch: a payload that is JSON goes as it is,
+// any other as base64, so that the stored bytes are the given ones.
+func appendMessage(b []byte, m *Message) []byte {
+	b = append(b, `{"payload":`...)
+	if plainJSON(m.Payload) {
+		b = append(b, m.Payload...)
+	} else {
+		b = appendBase64(b, m.Payload)
+		b = append(b, `,"payload_encoding":"base64"`...)
+	}
+	if len(m.Key) > 0 {
+		b = appendKey(b, m.Key)
+	}
+	if m.Pin.set() {
+		b = append(b, `,"partition":`...)
+		b = strconv.AppendInt(b, int64(m.Pin.number()), 10)
+	}
+	return append(b, '}')
 }
 
 // plainJSON reports whether p survives being embedded: one JSON value with nothing
@@ -104,9 +134,28 @@ func appendKey(b, key []byte) []byte {
 		b = appendBase64(b, key)
 		return append(b, `,"key_encoding":"base64"`...)
 	}
-	quoted, err := json.Marshal(string(key))
-	if err != nil { // a string always encodes
-		return appendBase64(b, key)
+	return appendString(b, string(key))
+}
+
+// appendString writes s, which must be valid UTF-8, as a JSON string.
+func appendString(b []byte, s string) []byte {
+	b = append(b, '"')
+	from := 0
+	for i := range len(s) {
+		c := s[i]
+		if c >= ' ' && c != '"' && c != '\\' {
+			continue
+		}
+		b = append(b, s[from:i]...)
+		from = i + 1
+		if c < ' ' {
+			const hex = "0123456789abcdef"
+			b = append(b, `\u00`...)
+			b = append(b, hex[c>>4], hex[c&15])
+		} else {
+			b = append(b, '\\', c)
+		}
 	}
-	return append(b, quoted...)
+	b = append(b, s[from:]...)
+	return append(b, '"')
 }

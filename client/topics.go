@@ -2,6 +2,9 @@ package client
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
+	"iter"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -18,6 +21,7 @@ type Topic struct {
 	MaxInFlight         int    `json:"max_in_flight_per_partition"`
 	MaxAckedAhead       int    `json:"max_acked_ahead_per_partition"`
 	CreatedAt           int64  `json:"created_at"`
+	Owner               string `json:"owner,omitempty"` // who made it; "" with security off
 	Role                string `json:"role,omitempty"`
 }
 
@@ -38,7 +42,8 @@ type PartitionStats struct {
 // TopicDetails is a topic with its partitions.
 type TopicDetails struct {
 	Topic
-	SchemaVersion  int              `json:"schema_version"`
+	SchemaVersion  int              `json:"schema_version"`   // 0 = no schema
+	Schema         json.RawMessage  `json:"schema,omitempty"` // the current version
 	PartitionStats []PartitionStats `json:"partition_stats"`
 	Partial        bool             `json:"partial,omitempty"` // some partition could not be asked
 }
@@ -46,15 +51,17 @@ type TopicDetails struct {
 // CreateTopic is what a new topic may say about itself; a zero field takes the
 // server's default.
 type CreateTopic struct {
-	Name                string `json:"name"`
-	Partitions          int    `json:"partitions,omitempty"`
-	RetentionMS         *int64 `json:"retention_ms,omitempty"` // nil = default; 0 = forever
-	VisibilityTimeoutMS int64  `json:"visibility_timeout_ms,omitempty"`
-	MaxInFlight         int    `json:"max_in_flight_per_partition,omitempty"`
-	MaxAckedAhead       int    `json:"max_acked_ahead_per_partition,omitempty"`
+	Name                string          `json:"name"`
+	Partitions          int             `json:"partitions,omitempty"`
+	RetentionMS         *int64          `json:"retention_ms,omitempty"` // nil = default; 0 = forever
+	VisibilityTimeoutMS int64           `json:"visibility_timeout_ms,omitempty"`
+	MaxInFlight         int             `json:"max_in_flight_per_partition,omitempty"`
+	MaxAckedAhead       int             `json:"max_acked_ahead_per_partition,omitempty"`
+	Schema              json.RawMessage `json:"schema,omitempty"` // JSON Schema every payload must meet
 }
 
-// AlterTopic is what may change in a topic's life; a nil field stays as it is.
+// AlterTopic is what may change in a topic's life; a nil field stays as it is. Its
+// schema changes with SetSchema.
 type AlterTopic struct {
 	RetentionMS   *int64 `json:"retention_ms,omitempty"` // 0 = forever
 	Partitions    *int   `json:"partitions,omitempty"`   // only up
@@ -63,65 +70,81 @@ type AlterTopic struct {
 }
 
 // CreateTopic makes a topic, ready for use when it returns. A name that exists is
-// ErrConflict.
+// ErrExists. After an error that is Uncertain look whether the topic is there.
 func (c *Client) CreateTopic(ctx context.Context, in CreateTopic) (Topic, error) {
 	var out Topic
-	err := c.doJSON(ctx, request{method: http.MethodPost, path: "/v1/topics"}, in, &out, http.StatusCreated)
+	err := c.doJSON(ctx, &request{op: opChange, method: http.MethodPost, path: "/v1/topics", want: http.StatusCreated}, in, &out)
 	return out, err
+}
+
+// EnsureTopic returns the topic of that name, and makes it if there is none. What an
+// existing topic looks like is not compared with in.
+func (c *Client) EnsureTopic(ctx context.Context, in CreateTopic) (Topic, error) {
+	t, err := c.CreateTopic(ctx, in)
+	if errors.Is(err, ErrExists) && !errors.Is(err, ErrNameTaken) || Uncertain(err) {
+		var d TopicDetails
+		if d, err = c.DescribeTopic(ctx, in.Name); err == nil {
+			t = d.Topic
+		}
+	}
+	return t, err
 }
 
 // DescribeTopic returns a topic and the state of its partitions.
 func (c *Client) DescribeTopic(ctx context.Context, topic string) (TopicDetails, error) {
+	return c.describe(ctx, topic, Pin{})
+}
+
+// describe is DescribeTopic, of one partition if pin says so.
+func (c *Client) describe(ctx context.Context, topic string, pin Pin) (TopicDetails, error) {
+	r := request{op: opRead, method: http.MethodGet, path: topicPath(topic, ""), want: http.StatusOK}
+	if pin.set() {
+		r.query = url.Values{"partition": {strconv.Itoa(pin.number())}}
+	}
 	var out TopicDetails
-	err := c.doJSON(ctx, request{method: http.MethodGet, path: topicPath(topic, "")}, nil, &out, http.StatusOK)
+	err := c.doJSON(ctx, &r, nil, &out)
 	return out, err
 }
 
-// AlterTopic changes a topic and returns it as it is then.
+// AlterTopic changes a topic and returns it as it is then. What it changes before a
+// part that fails stays changed.
 func (c *Client) AlterTopic(ctx context.Context, topic string, in AlterTopic) (Topic, error) {
 	var out Topic
-	err := c.doJSON(ctx, request{method: http.MethodPatch, path: topicPath(topic, "")}, in, &out, http.StatusOK)
+	err := c.doJSON(ctx, &request{op: opChange, method: http.MethodPatch, path: topicPath(topic, ""), want: http.StatusOK}, in, &out)
 	return out, err
 }
 
 // DeleteTopic deletes a topic and everything in it.
 func (c *Client) DeleteTopic(ctx context.Context, topic string) error {
-	return c.doJSON(ctx, request{method: http.MethodDelete, path: topicPath(topic, "")}, nil, nil, http.StatusNoContent)
+	return c.doJSON(ctx, &request{op: opChange, method: http.MethodDelete, path: topicPath(topic, ""), want: http.StatusNoContent}, nil, nil)
 }
 
 // listPageSize is how many topics one page asks for.
 const listPageSize = 1000
 
-// EachTopic calls f with every topic in order of name, page by page, until f returns
-// an error, which it passes on.
-func (c *Client) EachTopic(ctx context.Context, f func(Topic) error) error {
-	token := ""
-	for {
+// Topics yields every topic the caller may see in order of name, fetched page by
+// page. An error is the last thing it yields.
+func (c *Client) Topics(ctx context.Context) iter.Seq2[Topic, error] {
+	return func(yield func(Topic, error) bool) {
 		q := url.Values{"limit": {strconv.Itoa(listPageSize)}}
-		if token != "" {
-			q.Set("page_token", token)
-		}
-		var page struct {
-			Next   string `json:"next_page_token"`
-			Topics []Topic
-		}
-		if err := c.doJSON(ctx, request{method: http.MethodGet, path: "/v1/topics", query: q}, nil, &page, http.StatusOK); err != nil {
-			return err
-		}
-		for _, t := range page.Topics {
-			if err := f(t); err != nil {
-				return err
+		for {
+			var page struct {
+				Next   string `json:"next_page_token"`
+				Topics []Topic
 			}
+			if err := c.doJSON(ctx, &request{op: opRead, method: http.MethodGet, path: "/v1/topics", query: q, want: http.StatusOK}, nil, &page); err != nil {
+				yield(Topic{}, err)
+				return
+			}
+			for _, t := range page.Topics {
+				if !yield(t, nil) {
+					return
+				}
+			}
+			if page.Next == "" {
+				return
+			}
+			q.Set("page_token", page.Next)
 		}
-		if page.Next == "" {
-			return nil
-		}
-		token = page.Next
 	}
-}
-
-// Ready asks whether the node would take requests now; the error is its reason.
-func (c *Client) Ready(ctx context.Context) error {
-	_, _, err := c.do(ctx, request{method: http.MethodGet, path: "/readyz"}, http.StatusOK)
-	return err
 }

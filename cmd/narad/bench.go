@@ -47,7 +47,7 @@ func benchVerb(r *remote, f *benchFlags, use, short, long string, run func(conte
 			if err := f.validate(); err != nil {
 				return usageError{err}
 			}
-			cl, err := r.open(client.WithIdleConnections(f.connections+8), client.WithTimeout(30*time.Second))
+			cl, err := r.open(client.WithIdleConnections(f.connections+8), client.WithTimeout(30*time.Second), client.WithRetries(1))
 			if err != nil {
 				return err
 			}

@@ -153,7 +153,7 @@ func (w *worker) fail(ctx context.Context, err error) {
 func (w *worker) produceOnce(ctx context.Context) (n int, err error) {
 	b := w.run
 	w.tmpl.stamp(time.Now().UnixNano())
-	m := client.Message{Payload: w.tmpl, Partition: client.AnyPartition}
+	m := client.Message{Payload: w.tmpl}
 	// A request that was sent is waited for: the count must be of answered messages.
 	ctx = context.WithoutCancel(ctx)
 	if b.flags.batch == 1 {
@@ -193,7 +193,7 @@ func (b *benchRun) fill(ctx context.Context, n int) error {
 	var failed atomic.Pointer[error]
 	for range 8 {
 		wg.Go(func() {
-			m := client.Message{Payload: newTemplate(b.flags.size), Partition: client.AnyPartition}
+			m := client.Message{Payload: newTemplate(b.flags.size)}
 			size := max(1, min(100, (4<<20)/b.flags.size))
 			for failed.Load() == nil && left.Add(int64(-size)) > int64(-size) {
 				ms := make([]client.Message, size)
@@ -246,8 +246,7 @@ func (f *benchFlags) consume(ctx context.Context, b *benchRun) error {
 // take leases one request's worth of messages.
 func (w *worker) take(ctx context.Context, wait time.Duration) ([]client.Delivery, error) {
 	b := w.run
-	return b.cl.Consume(ctx, b.topic, client.ConsumeOptions{
-		Wait: wait, Partition: client.AnyPartition, Max: min(b.flags.batch, consumeBatchMax)})
+	return b.cl.Receive(ctx, b.topic, client.ReceiveOptions{Wait: wait, Max: min(b.flags.batch, consumeBatchMax)})
 }
 
 // settle acks what take leased and counts it.

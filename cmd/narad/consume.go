@@ -21,7 +21,6 @@ const (
 	followWait      = 5 * time.Second       // one long poll of --follow
 	retryDelayFirst = 50 * time.Millisecond // after a failed request, doubling
 	retryDelayMax   = 5 * time.Second       // longest pause between tries
-	ackAttempts     = 6                     // of one ack before it is given up
 )
 
 // consumeFlags are the flags of narad consume.
@@ -54,7 +53,7 @@ func consumeCommand(r *remote) *cobra.Command {
 			if f.follow {
 				return f.run(cmd.Context(), cl, r, args[0])
 			}
-			ds, err := cl.Consume(cmd.Context(), args[0], client.ConsumeOptions{Wait: f.wait, Partition: f.partition, Max: f.max})
+			ds, err := cl.Receive(cmd.Context(), args[0], client.ReceiveOptions{Wait: f.wait, Max: f.max, Pin: client.Partition(f.partition)})
 			if err != nil {
 				return fmt.Errorf("consume %q: %w", args[0], err)
 			}
@@ -75,12 +74,12 @@ func consumeCommand(r *remote) *cobra.Command {
 func (f *consumeFlags) run(ctx context.Context, cl *client.Client, r *remote, topic string) error {
 	delay := retryDelayFirst
 	for total := 0; ; {
-		ds, err := cl.Consume(ctx, topic, client.ConsumeOptions{Wait: followWait, Partition: f.partition, Max: f.max})
+		ds, err := cl.Receive(ctx, topic, client.ReceiveOptions{Wait: followWait, Max: f.max, Pin: client.Partition(f.partition)})
 		switch {
 		case ctx.Err() != nil:
 			fmt.Fprintf(r.err, "%d message(s)\n", total)
 			return nil
-		case err != nil && !transient(err):
+		case err != nil && !client.Retryable(err):
 			return fmt.Errorf("consume %q: %w", topic, err)
 		case err != nil:
 			fmt.Fprintf(r.err, "narad: consume %q: %v; trying again\n", topic, err)
@@ -107,7 +106,7 @@ func (f *consumeFlags) handle(ctx context.Context, cl *client.Client, r *remote,
 		if !f.ack {
 			continue
 		}
-		if err := ackRetrying(ctx, cl, topic, d.Handle); err != nil {
+		if err := cl.Ack(ctx, topic, d.Handle); err != nil {
 			return fmt.Errorf("ack %s of %q: %w", d.Handle, topic, err)
 		}
 	}
@@ -128,11 +127,6 @@ func (f *consumeFlags) print(w io.Writer, d client.Delivery) error {
 	return err
 }
 
-// transient reports whether asking again may help.
-func transient(err error) bool {
-	return errors.Is(err, client.ErrUnavailable) || errors.Is(err, client.ErrThrottled) || client.Uncertain(err)
-}
-
 // pause waits d; false means the context ended first.
 func pause(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
@@ -142,22 +136,6 @@ func pause(ctx context.Context, d time.Duration) bool {
 		return true
 	case <-ctx.Done():
 		return false
-	}
-}
-
-// ackRetrying acks until the answer is definite. Gone after an uncertain try is a
-// success: the earlier try landed (spec/consume section 16).
-func ackRetrying(ctx context.Context, cl *client.Client, topic, handle string) error {
-	unsure := false
-	for try, delay := 1, retryDelayFirst; ; try, delay = try+1, min(2*delay, retryDelayMax) {
-		err := cl.Ack(ctx, topic, handle)
-		if err == nil || unsure && errors.Is(err, client.ErrGone) {
-			return nil
-		}
-		if !transient(err) || try == ackAttempts || !pause(ctx, delay) {
-			return err
-		}
-		unsure = unsure || client.Uncertain(err)
 	}
 }
 

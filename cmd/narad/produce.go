@@ -83,7 +83,7 @@ func produceCommand(r *remote) *cobra.Command {
 }
 
 func (f *produceFlags) message(body []byte) client.Message {
-	return client.Message{Key: []byte(f.key), Payload: body, Partition: f.partition}
+	return client.Message{Key: []byte(f.key), Payload: body, Pin: client.Partition(f.partition)}
 }
 
 func (f *produceFlags) one(ctx context.Context, cl *client.Client, r *remote, topic string, body []byte) error {

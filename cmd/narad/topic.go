@@ -89,12 +89,11 @@ func topicList(r *remote) *cobra.Command {
 				return err
 			}
 			topics := []client.Topic{}
-			err = cl.EachTopic(cmd.Context(), func(t client.Topic) error {
+			for t, err := range cl.Topics(cmd.Context()) {
+				if err != nil {
+					return fmt.Errorf("list topics: %w", err)
+				}
 				topics = append(topics, t)
-				return nil
-			})
-			if err != nil {
-				return fmt.Errorf("list topics: %w", err)
 			}
 			if asJSON {
 				return printJSON(r.out, topics)

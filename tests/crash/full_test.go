@@ -52,9 +52,9 @@ func (l *load) fill(topic string) (refusals []error) {
 		var wg sync.WaitGroup
 		for range 4 {
 			wg.Go(func() {
-				c := l.node.Client()
+				c := l.node.Client(client.WithRetries(1))
 				for inRow := 0; inRow < steadyRefusals; {
-					err := c.Produce(ctx, topic, client.Message{Payload: payload, Partition: client.AnyPartition})
+					err := c.Produce(ctx, topic, client.Message{Payload: payload})
 					if err == nil {
 						inRow = 0
 						continue

@@ -134,7 +134,7 @@ func (f *follower) get() *client.Client {
 		if f.c != nil {
 			f.c.Close()
 		}
-		c, err := client.New(u, client.WithTimeout(5*time.Second))
+		c, err := client.New(u, client.WithTimeout(5*time.Second), client.WithRetries(1))
 		if err != nil {
 			f.l.t.Error(err)
 		}
@@ -148,7 +148,7 @@ func (l *load) client() *client.Client { return l.own.get() }
 
 // send produces one message and notes the answer.
 func (l *load) send(c *client.Client, id string, size, partition int) error {
-	m := client.Message{Payload: l.ledger.sending(id, size), Partition: partition}
+	m := client.Message{Payload: l.ledger.sending(id, size), Pin: client.Partition(partition)}
 	if partition == client.AnyPartition {
 		m.Key = []byte(id)
 	}
@@ -162,7 +162,7 @@ func (l *load) sendBatch(c *client.Client, prefix string, n, partition int) erro
 	ids, ms := make([]string, n), make([]client.Message, n)
 	for i := range n {
 		ids[i] = fmt.Sprintf("%s-%d", prefix, i)
-		ms[i] = client.Message{Payload: l.ledger.sending(ids[i], bodyMin), Partition: partition}
+		ms[i] = client.Message{Payload: l.ledger.sending(ids[i], bodyMin), Pin: client.Partition(partition)}
 	}
 	err := c.ProduceBatch(context.Background(), l.topic, ms)
 	l.ledger.answered(err, ids...)
@@ -216,7 +216,7 @@ func (l *load) consumeOnce(c *client.Client, batch bool, ack func() bool) (int, 
 		n = 50
 	}
 	began := time.Now()
-	ds, err := c.Consume(ctx, l.topic, client.ConsumeOptions{Wait: 200 * time.Millisecond, Partition: client.AnyPartition, Max: n})
+	ds, err := c.Receive(ctx, l.topic, client.ReceiveOptions{Wait: 200 * time.Millisecond, Max: n})
 	if err != nil {
 		return 0, err
 	}

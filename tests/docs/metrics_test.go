@@ -96,11 +96,11 @@ func TestMetricsDocument(t *testing.T) {
 	if _, err := c.CreateTopic(ctx, client.CreateTopic{Name: "orders"}); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.Produce(ctx, "orders", client.Message{Payload: []byte("{}"), Partition: 0}); err != nil {
+	if err := c.Produce(ctx, "orders", client.Message{Payload: []byte("{}"), Pin: client.Partition(0)}); err != nil {
 		t.Fatal(err)
 	}
-	for _, o := range []client.ConsumeOptions{{Wait: 5 * time.Second, Partition: client.AnyPartition}, {Partition: 1}} {
-		ds, err := c.Consume(ctx, "orders", o)
+	for _, o := range []client.ReceiveOptions{{Wait: 5 * time.Second}, {Pin: client.Partition(1)}} {
+		ds, err := c.Receive(ctx, "orders", o)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -227,10 +227,11 @@ func confirm(io stdio, question string) error {
 	return errors.New("not confirmed; nothing was changed")
 }
 
-// interactive reports whether v is a terminal.
+// interactive reports whether v is a terminal: a character device that is not the
+// null device.
 func interactive(v any) bool {
 	f, ok := v.(*os.File)
-	if !ok {
+	if !ok || f.Name() == os.DevNull {
 		return false
 	}
 	info, err := f.Stat()

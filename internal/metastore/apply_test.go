@@ -188,7 +188,7 @@ func memberScripts() map[string][]step {
 			{CreateUser{Username: "u", PasswordHash: "h", At: 1}, nil},
 			{CreateUser{Username: "u"}, model.ErrUserExists},
 			{SetPassword{Username: "u", PasswordHash: "h2", At: 2}, nil},
-			{SetGrants{Username: "u", Grants: []Grant{{Action: "admin"}}, At: 3}, nil},
+			{SetGrants{Username: "u", Grants: []model.Grant{{Action: "admin"}}, At: 3}, nil},
 			{SetGrants{Username: "v"}, model.ErrUserNotFound},
 			{DeleteUser{Username: "u"}, nil},
 			{DeleteUser{Username: "u"}, model.ErrUserNotFound},

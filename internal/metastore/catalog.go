@@ -29,7 +29,9 @@ type catalog struct {
 	shards  [shardCount]atomic.Pointer[topicMap] // a map is never written once stored
 	version atomic.Uint64                        // moves after every change is visible
 	members atomic.Pointer[[]model.Member]       // ascending by id
-	names   atomic.Pointer[nameIndex]
+	// usersVersion moves after every change of a user is visible.
+	usersVersion atomic.Uint64
+	names        atomic.Pointer[nameIndex]
 
 	mu    sync.RWMutex        // guards folds and owned
 	folds map[string][]string // lower-cased name -> the names that fold to it
@@ -51,6 +53,7 @@ type changes struct {
 	topics     topicMap
 	members    []model.Member
 	hasMembers bool
+	hasUsers   bool // users are read from the database; only their version moves
 }
 
 func newCatalog() *catalog {
@@ -111,6 +114,9 @@ func (c *catalog) sortedNames() []string {
 func (c *catalog) publish(ch changes) {
 	if ch.hasMembers {
 		c.members.Store(&ch.members)
+	}
+	if ch.hasUsers {
+		c.usersVersion.Add(1)
 	}
 	if len(ch.topics) == 0 {
 		return
@@ -209,7 +215,7 @@ func (c *catalog) intern(id string) string {
 
 // changes reads back what the transaction touched.
 func (t *txn) changes(intern func(string) string) (changes, error) {
-	var ch changes
+	ch := changes{hasUsers: t.users}
 	if len(t.touched) > 0 {
 		ch.topics = make(topicMap, len(t.touched))
 	}
@@ -284,7 +290,7 @@ func readMembers(tx *bbolt.Tx) ([]model.Member, error) {
 // readAll builds every view in one pass over two cursors that run side by side:
 // topics and assignments sort alike, since 0x00 sorts below every byte of a name.
 func readAll(tx *bbolt.Tx, intern func(string) string) (changes, error) {
-	ch := changes{topics: topicMap{}, hasMembers: true}
+	ch := changes{topics: topicMap{}, hasMembers: true, hasUsers: true}
 	var err error
 	if ch.members, err = readMembers(tx); err != nil {
 		return changes{}, err

@@ -27,7 +27,7 @@
 //	schemas          name 0x00 version u32    -> the schema document as registered
 //	members          id                       -> JSON of model.Member
 //	removed_members  id                       -> 0x01
-//	users            username                 -> JSON of User
+//	users            username                 -> JSON of model.Account
 //	fsm_meta         "applied"                -> 22 bytes, below
 //
 //	+---------+--------+-------------+------------+------------+

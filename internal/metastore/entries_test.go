@@ -31,9 +31,9 @@ func allCommands() map[EntryType]Command {
 		FlipPartition{Topic: "t", Partition: 1, Target: "c"},
 		RegisterMember{ID: "a", Addr: "h:7942", RaftAddr: "h:7943", At: 17, Build: "v1", EntryTypes: 22},
 		MarkDead{ID: "a"}, MarkDraining{ID: "a"}, CancelDraining{ID: "a"}, RemoveMember{ID: "a"}, ReadmitMember{ID: "a"},
-		CreateUser{Username: "u", PasswordHash: "h", Grants: []Grant{{Action: "produce", Patterns: []string{"a-*"}}}, At: 1},
+		CreateUser{Username: "u", PasswordHash: "h", Grants: []model.Grant{{Action: "produce", Patterns: []string{"a-*"}}}, At: 1},
 		SetPassword{Username: "u", PasswordHash: "h2", At: 2},
-		SetGrants{Username: "u", Grants: []Grant{{Action: "admin"}}, At: 3},
+		SetGrants{Username: "u", Grants: []model.Grant{{Action: "admin"}}, At: 3},
 		DeleteUser{Username: "u"},
 		PlacePartitions{Topic: "t", ID: "00112233aabbccdd", First: 1, Owners: []string{"a", "b"}},
 	} {

@@ -134,15 +134,6 @@ func (s *Store) Subscribe(f func(name string, v *model.TopicView)) (cancel func(
 	})
 }
 
-// User reads one user's record.
-func (s *Store) User(name string) (u User, ok bool, err error) {
-	err = s.fsm.view(func(tx *bbolt.Tx) (err error) {
-		u, ok, err = getJSON[User](tx, bucketUsers, []byte(name))
-		return err
-	})
-	return u, ok, err
-}
-
 // Schemas reads a topic's schema history; version n is at index n-1.
 func (s *Store) Schemas(topic string) (history [][]byte, err error) {
 	err = s.fsm.view(func(tx *bbolt.Tx) (err error) {

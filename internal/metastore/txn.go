@@ -37,6 +37,7 @@ type txn struct {
 	tx      *bbolt.Tx
 	touched map[string]struct{} // topics whose record or placement changed
 	members bool                // some member's record changed
+	users   bool                // some user's record changed
 }
 
 func newTxn(tx *bbolt.Tx) *txn { return &txn{tx: tx, touched: map[string]struct{}{}} }

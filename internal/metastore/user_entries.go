@@ -2,27 +2,15 @@ package metastore
 
 import "github.com/narad-mq/narad/internal/model"
 
-// User is the replicated record of a user.
-type User struct {
-	Username     string  `json:"username"`
-	PasswordHash string  `json:"password_hash"` // bcrypt, never leaves the node planes
-	Grants       []Grant `json:"grants,omitempty"`
-	CreatedAtMS  int64   `json:"created_at_ms"` // Unix milliseconds
-	UpdatedAtMS  int64   `json:"updated_at_ms"` // Unix milliseconds
-}
-
-// Grant is one action on the topics its patterns match (spec/http-api section 4).
-type Grant struct {
-	Action   string   `json:"action"`
-	Patterns []string `json:"patterns,omitempty"`
-}
-
-// CreateUser (type 18) creates a user; refused with ErrUserExists.
+// CreateUser (type 18) creates a user; refused with ErrUserExists. With Root set it
+// seeds the root admin, which is refused the same way as soon as any user exists:
+// of two leaders that both found none, one wins (spec/http-api ROOT-1).
 type CreateUser struct {
-	Username     string  `json:"username"`
-	PasswordHash string  `json:"password_hash"`
-	Grants       []Grant `json:"grants,omitempty"`
-	At           int64   `json:"at"` // Unix milliseconds
+	Username     string        `json:"username"`
+	PasswordHash string        `json:"password_hash"` // bcrypt, never a password
+	Grants       []model.Grant `json:"grants,omitempty"`
+	Root         bool          `json:"root,omitempty"`
+	At           int64         `json:"at"` // Unix milliseconds
 }
 
 // Type implements Command.
@@ -32,17 +20,27 @@ func (c CreateUser) apply(t *txn) error {
 	if err := checkID("username", c.Username); err != nil {
 		return err
 	}
-	if t.tx.Bucket(bucketUsers).Get([]byte(c.Username)) != nil {
+	users := t.tx.Bucket(bucketUsers)
+	if users.Get([]byte(c.Username)) != nil {
 		return refuse(model.ErrUserExists)
 	}
-	return t.putUser(User{Username: c.Username, PasswordHash: c.PasswordHash, Grants: c.Grants, CreatedAtMS: c.At, UpdatedAtMS: c.At})
+	if first, _ := users.Cursor().First(); c.Root && first != nil {
+		return refuse(model.ErrUserExists)
+	}
+	return t.putUser(model.Account{
+		User:         model.User{Username: c.Username, Grants: c.Grants, Root: c.Root, CreatedAtMS: c.At, UpdatedAtMS: c.At},
+		PasswordHash: c.PasswordHash,
+	})
 }
 
-func (t *txn) putUser(u User) error { return t.put(bucketUsers, []byte(u.Username), u) }
+func (t *txn) putUser(u model.Account) error {
+	t.users = true
+	return t.put(bucketUsers, []byte(u.Username), u)
+}
 
 // editUser changes a record that exists, or refuses with ErrUserNotFound.
-func (t *txn) editUser(name string, at int64, edit func(*User)) error {
-	u, ok, err := getJSON[User](t.tx, bucketUsers, []byte(name))
+func (t *txn) editUser(name string, at int64, edit func(*model.Account)) error {
+	u, ok, err := getJSON[model.Account](t.tx, bucketUsers, []byte(name))
 	if err != nil {
 		return err
 	}
@@ -54,7 +52,7 @@ func (t *txn) editUser(name string, at int64, edit func(*User)) error {
 	return t.putUser(u)
 }
 
-// SetPassword (type 19) replaces a user's password hash.
+// SetPassword (type 19) replaces a user's password hash and nothing else.
 type SetPassword struct {
 	Username     string `json:"username"`
 	PasswordHash string `json:"password_hash"`
@@ -65,21 +63,21 @@ type SetPassword struct {
 func (SetPassword) Type() EntryType { return TypeSetPassword }
 
 func (c SetPassword) apply(t *txn) error {
-	return t.editUser(c.Username, c.At, func(u *User) { u.PasswordHash = c.PasswordHash })
+	return t.editUser(c.Username, c.At, func(u *model.Account) { u.PasswordHash = c.PasswordHash })
 }
 
-// SetGrants (type 20) replaces a user's grants.
+// SetGrants (type 20) replaces a user's grants and nothing else.
 type SetGrants struct {
-	Username string  `json:"username"`
-	Grants   []Grant `json:"grants"`
-	At       int64   `json:"at"` // Unix milliseconds
+	Username string        `json:"username"`
+	Grants   []model.Grant `json:"grants"`
+	At       int64         `json:"at"` // Unix milliseconds
 }
 
 // Type implements Command.
 func (SetGrants) Type() EntryType { return TypeSetGrants }
 
 func (c SetGrants) apply(t *txn) error {
-	return t.editUser(c.Username, c.At, func(u *User) { u.Grants = c.Grants })
+	return t.editUser(c.Username, c.At, func(u *model.Account) { u.Grants = c.Grants })
 }
 
 // DeleteUser (type 21) deletes a user; topics it owned keep naming it.
@@ -94,5 +92,6 @@ func (c DeleteUser) apply(t *txn) error {
 	if c.Username == "" || t.tx.Bucket(bucketUsers).Get([]byte(c.Username)) == nil {
 		return refuse(model.ErrUserNotFound)
 	}
+	t.users = true
 	return t.tx.Bucket(bucketUsers).Delete([]byte(c.Username))
 }

@@ -24,6 +24,7 @@ var floors = map[string]floor{
 
 	"internal/router":     {level: 5},
 	"internal/topics":     {level: 5},
+	"internal/users":      {level: 5},
 	"internal/controller": {level: 5},
 	"internal/membership": {level: 5},
 	"internal/fanout":     {level: 5},

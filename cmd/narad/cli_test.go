@@ -203,7 +203,10 @@ func TestServeRefusesBeforeItTouchesData(t *testing.T) {
 		env  map[string]string
 		want string
 	}{
-		{"security on", nil, map[string]string{"NARAD_SECURITY_ENABLED": ""}, `config: security.enabled is on, but this release cannot authenticate clients`},
+		{"security on, Raft open", nil, map[string]string{"NARAD_SECURITY_ENABLED": ""},
+			`security is enabled and the raft transport has no TLS, but cluster.addr :7943 is not a loopback address`},
+		{"no address for peers", nil, map[string]string{"NARAD_SECURITY_ENABLED": "", "NARAD_SECURITY_ALLOW_PLAINTEXT_RAFT": "true"},
+			`local bind address is not advertisable`},
 		{"bad key", nil, map[string]string{"NARAD_HTTP_MAX_CONSUME_WAIT": "20s"}, `http.max_consume_wait (20s) must be <= http.shutdown_grace (10s)`},
 		{"bad address", []string{"--addr", "nonsense"}, nil, `http.addr "nonsense" is not host:port`},
 		{"missing config", []string{"--config", "/nonexistent/narad.json"}, nil, `config: open /nonexistent/narad.json`},

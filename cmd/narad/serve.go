@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/narad-mq/narad/internal/access"
 	"github.com/narad-mq/narad/internal/broker"
 	"github.com/narad-mq/narad/internal/clock"
 	"github.com/narad-mq/narad/internal/commitlog"
@@ -48,6 +49,7 @@ type node struct {
 	unlock    func() error
 	fronts    *fronts
 	api       *httpapi.API
+	auth      *access.Authenticator
 	store     *metastore.Store
 	broker    *broker.Broker
 	reclaimer *reclaim.Reclaimer
@@ -58,7 +60,7 @@ type node struct {
 
 // serve runs a node until ctx ends (a graceful stop: nil), or until it cannot go on.
 func serve(ctx context.Context, cfg config.Config, out stdio) error {
-	if err := errors.Join(cfg.Validate(), refuseSecurity(cfg)); err != nil {
+	if err := errors.Join(cfg.Validate(), cfg.CheckPosture()); err != nil {
 		return err
 	}
 	log, err := newLogger(cfg.Log, out.out)
@@ -82,16 +84,6 @@ func serve(ctx context.Context, cfg config.Config, out stdio) error {
 	return errors.Join(failed, n.stop())
 }
 
-// refuseSecurity keeps the default safe: a node that cannot tell its clients apart
-// must be told that it need not.
-func refuseSecurity(cfg config.Config) error {
-	if !cfg.Security.Enabled {
-		return nil
-	}
-	return errors.New("config: security.enabled is on, but this release cannot authenticate clients: " +
-		"set security.enabled to false (NARAD_SECURITY_ENABLED=false) and keep the port private, or use narad server start --dev")
-}
-
 // exitOnSecondSignal ends the process at once when the graceful stop is not wanted
 // after all.
 func exitOnSecondSignal() {
@@ -110,6 +102,7 @@ func (n *node) boot(ctx context.Context) error {
 		n.takeDataDir,   // before anything reads or writes data: one process at a time
 		n.listen,        // health answers from here on, so that liveness never waits for a recovery
 		n.openMetastore, // everything below asks it who owns what
+		n.openAccess,    // users are in the metastore; it only reads them
 		n.openBroker,    // before the sweep: retiring a directory is the broker's
 		n.sweep,         // before a create can be answered: it could remove a directory it just missed
 		n.recoverBroker, // before traffic: what a crash left open is repaired in the background of nobody's request
@@ -141,7 +134,7 @@ func (n *node) takeDataDir(context.Context) error {
 func (n *node) listen(context.Context) error {
 	registerProcess(n.reg)
 	n.api = httpapi.New(httpapi.Options{
-		Config: n.cfg.HTTP, Clock: n.clk, Logger: n.log, Registry: n.reg,
+		Config: n.cfg.HTTP, Secured: n.cfg.Security.Enabled, Clock: n.clk, Logger: n.log, Registry: n.reg,
 		Metrics: promhttp.HandlerFor(n.reg, promhttp.HandlerOpts{EnableOpenMetrics: true}),
 	})
 	n.fronts = newFronts(n.log)
@@ -160,6 +153,19 @@ func (n *node) openMetastore(ctx context.Context) (err error) {
 		return err
 	}
 	return n.store.WaitReady(ctx)
+}
+
+func (n *node) openAccess(context.Context) error {
+	n.auth = access.New(access.Options{Users: n.store, Clock: n.clk, Logger: n.log, Registry: n.reg})
+	return nil
+}
+
+// callers is whom the topic manager asks who a caller is; nobody with security off.
+func (n *node) callers() access.Reader {
+	if !n.cfg.Security.Enabled {
+		return nil
+	}
+	return n.store
 }
 
 func (n *node) openBroker(context.Context) error {
@@ -224,7 +230,7 @@ func (n *node) openIngress(context.Context) (err error) {
 func (n *node) openRoutes(context.Context) error {
 	t := n.cfg.Topic
 	manager := topics.New(topics.Options{
-		Store: n.store, Node: n.cfg.Cluster.NodeID, Clock: n.clk, Logger: n.log, OnDeleted: n.reclaimer.Deleted,
+		Store: n.store, Users: n.callers(), Node: n.cfg.Cluster.NodeID, Clock: n.clk, Logger: n.log, OnDeleted: n.reclaimer.Deleted,
 		Defaults: topics.Defaults{
 			Partitions: t.DefaultPartitions, MaxPartitions: t.MaxPartitions, RetentionMS: t.DefaultRetentionMS,
 			VisibilityMS: t.DefaultVisibilityMS, MaxInFlight: t.DefaultMaxInFlight, MaxAckedAhead: t.DefaultMaxAckedAhead,
@@ -234,7 +240,9 @@ func (n *node) openRoutes(context.Context) error {
 		Node: n.cfg.Cluster.NodeID, Directory: n.store, Local: n.broker, Stats: n.broker, Clock: n.clk, Logger: n.log,
 	})
 	n.poller = n.startPoller()
-	n.api.Begin(httpapi.Backends{Directory: n.store, Topics: manager, Router: n.router, Produce: n.ingress, Health: n.store})
+	n.api.Begin(httpapi.Backends{
+		Auth: n.auth, Directory: n.store, Topics: manager, Router: n.router, Produce: n.ingress, Health: n.store,
+	})
 	registerBoot(n.reg, n.clk.Now().Sub(n.start), n.store.Ready)
 	n.log.Info("http listening", "addr", n.fronts.addr())
 	return nil
@@ -271,6 +279,7 @@ func (n *node) stop() error {
 	closeIf(do, "stop reclaiming", n.reclaimer)
 	closeIf(do, "close partitions", n.broker) // acks, then the high watermark of each log
 	closeIf(do, "close ingress", n.ingress)   // the last checkpoint: after the commits it stands for
+	closeIf(do, "close access", n.auth)
 	closeIf(do, "close metastore", n.store)   // last: everything above reads it
 	if n.unlock != nil {
 		do("release the data directory", n.unlock)

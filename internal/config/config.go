@@ -32,6 +32,7 @@ type HTTP struct {
 	MaxProduceInFlightPerID   int   // 0 = no cap
 	MaxBatchBodyBytesInFlight int64 // 0 = no cap
 	MetricsAddr               string
+	MetricsUnauthenticated    bool
 	PprofAddr                 string
 }
 
@@ -75,7 +76,8 @@ type Log struct {
 
 // Security is who may call the node.
 type Security struct {
-	Enabled bool
+	Enabled            bool
+	AllowPlaintextRaft bool // the Raft port is fenced by other means than TLS
 }
 
 // ReserveAuto is the value of Storage.ReserveBytes that stands for the default
@@ -134,6 +136,7 @@ func (c *Config) keys() []key {
 		{"http.max_produce_in_flight_per_identity", "NARAD_HTTP_MAX_PRODUCE_IN_FLIGHT_PER_IDENTITY", &c.HTTP.MaxProduceInFlightPerID},
 		{"http.max_batch_body_bytes_in_flight", "NARAD_HTTP_MAX_BATCH_BODY_BYTES_IN_FLIGHT", &c.HTTP.MaxBatchBodyBytesInFlight},
 		{"http.metrics_addr", "NARAD_HTTP_METRICS_ADDR", &c.HTTP.MetricsAddr},
+		{"http.metrics_unauthenticated", "NARAD_HTTP_METRICS_UNAUTHENTICATED", &c.HTTP.MetricsUnauthenticated},
 		{"http.pprof_addr", "NARAD_HTTP_PPROF_ADDR", &c.HTTP.PprofAddr},
 		{"cluster.node_id", "NARAD_NODE_ID", &c.Cluster.NodeID},
 		{"cluster.addr", "NARAD_CLUSTER_ADDR", &c.Cluster.Addr},
@@ -158,5 +161,6 @@ func (c *Config) keys() []key {
 		{"log.level", "NARAD_LOG_LEVEL", &c.Log.Level},
 		{"log.format", "NARAD_LOG_FORMAT", &c.Log.Format},
 		{"security.enabled", "NARAD_SECURITY_ENABLED", &c.Security.Enabled},
+		{"security.allow_plaintext_raft", "NARAD_SECURITY_ALLOW_PLAINTEXT_RAFT", &c.Security.AllowPlaintextRaft},
 	}
 }

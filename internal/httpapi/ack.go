@@ -22,6 +22,9 @@ var ackParams = [...]string{"receipt_handle", "extend"}
 // ack serves POST /v1/topics/{topic}/ack (spec/http-api section 10.5). A handle
 // in the query selects the single form, whose body is ignored.
 func (a *API) ack(c *call, be *Backends) error {
+	if err := c.caller.MayConsume(c.topic); err != nil {
+		return err
+	}
 	var p [len(ackParams)]param
 	if err := onceEach(c.req.Query, ackParams[:], p[:]); err != nil {
 		return err

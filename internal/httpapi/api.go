@@ -11,6 +11,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/narad-mq/narad/internal/access"
 	"github.com/narad-mq/narad/internal/clock"
 	"github.com/narad-mq/narad/internal/config"
 	"github.com/narad-mq/narad/internal/telemetry"
@@ -23,8 +24,10 @@ type Router interface {
 	Describer
 }
 
-// Backends is what the routes work on. Every field is required.
+// Backends is what the routes work on. Every field is required, Auth only while
+// security is on.
 type Backends struct {
+	Auth      Authenticator
 	Directory Directory
 	Topics    Topics
 	Router    Router
@@ -35,6 +38,7 @@ type Backends struct {
 // Options is what an API is made of.
 type Options struct {
 	Config   config.HTTP
+	Secured  bool // security.enabled: requests need credentials
 	Clock    clock.Clock
 	Logger   *slog.Logger
 	Registry prometheus.Registerer // nil = metrics are kept but not exported
@@ -46,12 +50,12 @@ type Options struct {
 // Stop, /healthz turns 503 and requests are still served, so that a drain can
 // finish (spec/http-api section 15). It starts no goroutine.
 type API struct {
-	clock      clock.Clock
-	log        *slog.Logger
-	limiter    *telemetry.Limiter
-	metrics    *metrics
-	scrape     http.Handler
-	scrapeOnly bool // /metrics lives on the separate listener alone
+	clock   clock.Clock
+	log     *slog.Logger
+	limiter *telemetry.Limiter
+	metrics *metrics
+	scraping
+	door
 
 	maxWait     time.Duration
 	writeBudget time.Duration // of a metadata change, see changeContext
@@ -62,6 +66,12 @@ type API struct {
 	serving  atomic.Pointer[Backends] // nil until Begin
 	stopping atomic.Bool
 	memory
+}
+
+// scraping is where /metrics is served.
+type scraping struct {
+	scrape     http.Handler // nil = nowhere
+	scrapeOnly bool         // on the separate listener alone
 }
 
 // memory is what requests reuse of each other.
@@ -82,10 +92,11 @@ const errorLogPeriod = time.Second
 // New makes an API that is not ready yet; see Begin.
 func New(o Options) *API {
 	a := &API{
-		clock: o.Clock, log: o.Logger, scrape: o.Metrics,
+		clock: o.Clock, log: o.Logger,
 		limiter:     telemetry.NewLimiter(o.Clock, errorLogPeriod),
 		metrics:     newMetrics(o.Registry),
-		scrapeOnly:  o.Config.MetricsAddr != "",
+		scraping:    scraping{scrape: o.Metrics, scrapeOnly: o.Config.MetricsAddr != ""},
+		door:        door{secured: o.Secured, openMetrics: o.Config.MetricsUnauthenticated && o.Config.MetricsAddr == ""},
 		maxWait:     o.Config.MaxConsumeWait,
 		writeBudget: max(o.Config.WriteTimeout-writeMargin, writeMargin),
 		consumeCap:  newIdentityCap(o.Config.MaxConsumeInFlightPerID, "consume"),
@@ -93,6 +104,9 @@ func New(o Options) *API {
 	}
 	if a.maxWait == 0 {
 		a.maxWait = waitCeiling
+	}
+	if !a.secured {
+		a.everybody = access.SecurityOff()
 	}
 	a.batchBudget.max = o.Config.MaxBatchBodyBytesInFlight
 	a.batchBudget.rejected = a.metrics.budgetRejections.Inc
@@ -124,12 +138,17 @@ func (a *API) serve(req *Request, resp Response, ops bool) {
 // (spec/http-api section 2). ops is the separate metrics listener, which has the
 // operational routes only.
 func (a *API) handle(c *call, ops bool) error {
+	be := a.serving.Load()
 	res, topic := resolve(c.req.Path)
+	asked := res
 	if operational := res >= resHealthz; ops && !operational || !ops && a.scrapeOnly && res == resMetrics {
 		res = resNone
 	}
 	c.topic = topic
 	c.route, c.allow = byMethod(res, c.req.Method)
+	if err := a.admit(c, asked, ops, be); err != nil {
+		return err
+	}
 	if crossSite(c.req) {
 		return errCrossSite
 	}
@@ -147,7 +166,6 @@ func (a *API) handle(c *call, ops bool) error {
 	case routeMetrics:
 		return a.scrapeMetrics(c)
 	}
-	be := a.serving.Load()
 	if be == nil {
 		return errNotReady
 	}
@@ -206,6 +224,9 @@ func (a *API) refuse(c *call, err error) {
 	}
 	if r.retryAfter != "" {
 		c.resp.SetHeader("Retry-After", r.retryAfter)
+	}
+	if r.status == 401 {
+		c.resp.SetHeader("WWW-Authenticate", challenge)
 	}
 	if r.status == statusClientGone {
 		c.resp.SetHeader("Connection", "close")

@@ -9,14 +9,14 @@ import (
 )
 
 // audit writes the audit line of one change (spec/http-api section 18), once it
-// passed its body checks. err is nil for a change that was applied. There is no
-// actor: security is off.
-func (a *API) audit(event, target string, status int, err error, extra ...slog.Attr) {
+// passed its body checks. err is nil for a change that was applied. The actor is ""
+// with security off.
+func (a *API) audit(c *call, event, target string, status int, err error, extra ...slog.Attr) {
 	outcome, level := auditOutcome(status, err)
 	attrs := append([]slog.Attr{
 		slog.String("component", "audit"),
 		slog.String("event", event),
-		slog.String("actor", ""),
+		slog.String("actor", c.caller.Username()),
 		slog.String("target", target),
 		slog.Int("status", status),
 		slog.String("outcome", outcome),

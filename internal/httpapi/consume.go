@@ -26,6 +26,9 @@ const batchAnswerMax = 8 << 20
 
 var consumeParams = [...]string{"wait", "partition", "offset", "max"}
 
+// paramMax is the place of max in them.
+const paramMax = 3
+
 // consumeQuery is a consume as asked for.
 type consumeQuery struct {
 	wait      time.Duration
@@ -37,15 +40,23 @@ type consumeQuery struct {
 
 // consume serves GET /v1/topics/{topic}/consume (spec/http-api section 10.3).
 func (a *API) consume(c *call, be *Backends) error {
-	q, err := a.parseConsume(c)
-	if err != nil {
+	var p [len(consumeParams)]param
+	paramsErr := onceEach(c.req.Query, consumeParams[:], p[:])
+	if err := a.mayConsume(c, p[paramMax].set); err != nil {
 		return err
 	}
-	hold, err := a.consumeCap.take(c.req.Identity, max(q.max, 1))
-	if err != nil {
-		return err
+	q, err := a.parseConsume(&p)
+	if paramsErr != nil {
+		err = paramsErr
+	}
+	hold, refused := a.consumeCap.take(c.identity, max(q.max, 1))
+	if refused != nil {
+		return refused // before what is wrong with the query: PIPE-7, PIPE-9
 	}
 	defer hold.release()
+	if err != nil {
+		return err
+	}
 	if q.clamped {
 		c.resp.SetHeader("X-Narad-Wait-Clamped", q.wait.String())
 	}
@@ -70,27 +81,28 @@ func (a *API) consume(c *call, be *Backends) error {
 	return nil
 }
 
-// parseConsume checks the query in the order of spec/consume section 2. A HEAD
-// is refused after the batch-header check: it would lease records and throw them
-// away.
-func (a *API) parseConsume(c *call) (consumeQuery, error) {
-	q := consumeQuery{partition: anyPartition, offset: -1}
-	var p [len(consumeParams)]param
-	paramsErr := onceEach(c.req.Query, consumeParams[:], p[:])
-	wait, partition, offset, most := p[0], p[1], p[2], p[3]
-	if most.set && c.req.Header.Get(clientHeader) == "" {
-		return q, errBatchHeader
+// mayConsume is what comes before the grant, and the grant. A HEAD is refused after
+// the batch-header check (spec/http-api CSRF-6, C-7a): it would lease records and
+// throw them away.
+func (a *API) mayConsume(c *call, batch bool) error {
+	if batch && c.req.Header.Get(clientHeader) == "" {
+		return errBatchHeader
 	}
 	if c.req.Method == "HEAD" {
 		c.allow = "GET"
-		return q, errMethod
+		return errMethod
 	}
-	if paramsErr != nil {
-		return q, paramsErr
-	}
+	return c.caller.MayConsume(c.topic)
+}
+
+// parseConsume checks the query. max is set whenever that one is right.
+func (a *API) parseConsume(p *[len(consumeParams)]param) (consumeQuery, error) {
+	q := consumeQuery{partition: anyPartition, offset: -1}
+	wait, partition, offset, most := p[0], p[1], p[2], p[paramMax]
 	var err error
 	if most.set {
 		if q.max, err = strconv.Atoi(most.value); err != nil || q.max < 1 || q.max > model.ScanMessagesMax {
+			q.max = 0
 			return q, invalid("max must be an integer from 1 to " + strconv.Itoa(model.ScanMessagesMax))
 		}
 	}

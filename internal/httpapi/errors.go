@@ -24,6 +24,8 @@ type mapping struct {
 var mappings = [...]mapping{
 	{is: model.ErrNoLease, status: 410, code: "lease_gone", text: model.ErrNoLease.Error()},
 	{is: model.ErrTopicNotFound, status: 404, code: "topic_not_found", text: model.ErrTopicNotFound.Error()},
+	{is: model.ErrUserNotFound, status: 404, code: "user_not_found", text: model.ErrUserNotFound.Error()},
+	{is: model.ErrUserExists, status: 409, code: "user_exists", text: model.ErrUserExists.Error()},
 	{is: model.ErrDiskReserve, status: 503, code: "disk_reserve", text: model.ErrDiskReserve.Error(), retryAfter: "1"},
 	{is: model.ErrBadHandle, status: 400, code: "invalid_receipt_handle", text: model.ErrBadHandle.Error()},
 	{is: model.ErrTooLarge, status: 413, code: codeMsgTooLarge, text: model.ErrTooLarge.Error()},
@@ -35,6 +37,8 @@ var mappings = [...]mapping{
 	{is: model.ErrNameTaken, status: 409, code: "topic_name_taken"},
 	{is: model.ErrConflict, status: 409, code: "conflict"},
 	{is: model.ErrInvalid, status: 400, code: codeInvalid},
+	{is: model.ErrAllDraining, status: 503, code: "all_members_draining", text: model.ErrAllDraining.Error()},
+	{is: model.ErrAuthUnavailable, status: 500, code: "authentication_unavailable", text: model.ErrAuthUnavailable.Error()},
 	{is: model.ErrShuttingDown, status: 503, code: codeShuttingDown, text: model.ErrShuttingDown.Error()},
 	{is: model.ErrUnavailable, status: 503, code: codeControlPlane, text: model.ErrUnavailable.Error()},
 }
@@ -51,6 +55,9 @@ func translate(op string, err error) *refusal {
 	var in *ingress.MessageError
 	if errors.As(err, &in) {
 		return inMessage(in.Index, translate(op, in.Err))
+	}
+	if r := denied(err); r != nil {
+		return r
 	}
 	var aged *model.AgedOutError
 	if errors.As(err, &aged) {
@@ -76,6 +83,25 @@ func translate(op string, err error) *refusal {
 		return outcomeUnknown(model.ErrOutcomeUnknown.Error()+": no decision within the time of one request", err)
 	}
 	return &refusal{status: 500, code: codeInternal, text: op + " failed", cause: err}
+}
+
+// denied turns a refusal for want of credentials or rights into the answer; nil for
+// any other error.
+func denied(err error) *refusal {
+	var who model.Unauthenticated
+	var what model.Forbidden
+	var when *model.AuthThrottledError
+	switch {
+	case errors.As(err, &what):
+		return &refusal{status: 403, code: "forbidden", text: what.Error()}
+	case errors.As(err, &who) && who == model.CredentialsRequired:
+		return &refusal{status: 401, code: "authentication_required", text: who.Error()}
+	case errors.As(err, &who):
+		return &refusal{status: 401, code: "invalid_credentials", text: who.Error()}
+	case errors.As(err, &when):
+		return &refusal{status: 429, code: "too_many_failed_attempts", text: when.Error(), retryAfter: when.RetryAfterHeader()}
+	}
+	return nil
 }
 
 // outcomeUnknown is E-CP2: the change may still be applied.

@@ -61,7 +61,9 @@ func (f *fake) Alter(context.Context, string, topics.AlterRequest) (*model.Topic
 	return f.view(), f.err
 }
 
-func (f *fake) Delete(context.Context, string) error { return f.err }
+func (f *fake) Delete(context.Context, string, string) error { return f.err }
+
+func (f *fake) CheckCreate(topics.CreateRequest) error { return nil }
 
 func (f *fake) Consume(ctx context.Context, _ broker.ConsumeRequest) ([]model.Delivery, error) {
 	if f.consume != nil {
@@ -159,6 +161,11 @@ func (l *lockedBuffer) String() string {
 // serve starts a server that has not begun.
 func serve(t testing.TB, edit func(*config.HTTP)) *server {
 	t.Helper()
+	return serveWith(t, edit, false)
+}
+
+func serveWith(t testing.TB, edit func(*config.HTTP), secured bool) *server {
+	t.Helper()
 	cfg := config.Default().HTTP
 	if edit != nil {
 		edit(&cfg)
@@ -169,7 +176,7 @@ func serve(t testing.TB, edit func(*config.HTTP)) *server {
 		t.Fatal(err)
 	}
 	s.api = New(Options{
-		Config: cfg, Clock: clock.Real(), Logger: log, Registry: s.reg,
+		Config: cfg, Secured: secured, Clock: clock.Real(), Logger: log, Registry: s.reg,
 		Metrics: promhttp.HandlerFor(s.reg, promhttp.HandlerOpts{}),
 	})
 	l, err := net.Listen("tcp", "127.0.0.1:0")

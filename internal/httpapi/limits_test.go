@@ -296,3 +296,10 @@ func TestServerSettings(t *testing.T) {
 		t.Fatalf("ceiling %v", a.maxWait)
 	}
 }
+
+// of is what an identity holds.
+func (k *identityCap) of(id string) int {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.held[id]
+}

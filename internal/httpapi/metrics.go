@@ -23,7 +23,7 @@ func methodIndex(method string) int {
 }
 
 // knownStatuses are those whose series are cached: all this package answers.
-var knownStatuses = [...]int{202, 200, 204, 201, 400, 404, 405, 409, 410, 413, 415, 421, 429, 499, 500, 503}
+var knownStatuses = [...]int{202, 200, 204, 201, 400, 401, 403, 404, 405, 409, 410, 413, 415, 421, 429, 499, 500, 503}
 
 func statusIndex(status int) int {
 	for i, s := range knownStatuses {

@@ -11,6 +11,9 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/crypto/bcrypt"
+
+	"github.com/narad-mq/narad/internal/access"
 	"github.com/narad-mq/narad/internal/broker"
 	"github.com/narad-mq/narad/internal/clock"
 	"github.com/narad-mq/narad/internal/config"
@@ -52,6 +55,11 @@ func newNode(t testing.TB, edit func(*config.HTTP)) *node {
 
 func openNode(t testing.TB, dir string, edit func(*config.HTTP)) *node {
 	t.Helper()
+	return openNodeWith(t, dir, edit, false)
+}
+
+func openNodeWith(t testing.TB, dir string, edit func(*config.HTTP), secured bool) *node {
+	t.Helper()
 	n := &node{dir: dir}
 	t.Cleanup(n.close)
 	must := func(err error) {
@@ -85,12 +93,18 @@ func openNode(t testing.TB, dir string, edit func(*config.HTTP)) *node {
 	n.router = router.New(router.Options{
 		Node: nodeName, Directory: store, Local: b, Stats: b, Clock: clock.Real(), Logger: log,
 	})
-	n.server = serve(t, edit)
+	auth := access.New(access.Options{Users: store, Clock: clock.Real(), Logger: log, Cost: bcrypt.MinCost})
+	n.stops = append(n.stops, func() { _ = auth.Close() })
+	var callers access.Reader
+	if secured {
+		callers = store
+	}
+	n.server = serveWith(t, edit, secured)
 	n.stops = append(n.stops, n.server.stop)
 	n.api.Begin(Backends{
-		Directory: store, Router: n.router, Produce: in, Health: store,
+		Auth: auth, Directory: store, Router: n.router, Produce: in, Health: store,
 		Topics: topics.New(topics.Options{
-			Store: store, Node: nodeName, Clock: clock.Real(), Logger: log,
+			Store: store, Users: callers, Node: nodeName, Clock: clock.Real(), Logger: log,
 			Defaults: topics.Defaults{Partitions: 3, MaxPartitions: 108, RetentionMS: 604_800_000, VisibilityMS: 30_000, MaxInFlight: 1024, MaxAckedAhead: 1024},
 		}),
 	})

@@ -20,7 +20,10 @@ var produceParams = [...]string{"key", "partition"}
 // produce serves POST /v1/topics/{topic}/produce (spec/http-api section 10.1).
 // The payload buffer is handed down and never touched again.
 func (a *API) produce(c *call, be *Backends) error {
-	hold, err := a.produceCap.take(c.req.Identity, 1)
+	if err := c.caller.MayProduce(c.topic); err != nil {
+		return err
+	}
+	hold, err := a.produceCap.take(c.identity, 1)
 	if err != nil {
 		return err
 	}
@@ -55,7 +58,10 @@ func (a *API) produce(c *call, be *Backends) error {
 // section 10.2). The budget is held while the body is read and decoded, the
 // identity's cap until the answer.
 func (a *API) produceBatch(c *call, be *Backends) error {
-	hold, err := a.produceCap.take(c.req.Identity, 1)
+	if err := c.caller.MayProduce(c.topic); err != nil {
+		return err
+	}
+	hold, err := a.produceCap.take(c.identity, 1)
 	if err != nil {
 		return err
 	}

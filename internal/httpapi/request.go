@@ -5,6 +5,8 @@ import (
 	"io"
 	"sync/atomic"
 	"time"
+
+	"github.com/narad-mq/narad/internal/access"
 )
 
 // Header looks a request header up by its canonical name; "" when absent.
@@ -23,7 +25,7 @@ type Request struct {
 	Header        Header
 	Body          io.Reader // nil when ContentLength is 0
 	ContentLength int64     // -1 = not declared
-	Identity      string    // whom limits count against: the peer's IP address
+	Identity      string    // the peer's IP address: whom limits count against with security off
 }
 
 // Response takes the answer of one Request.
@@ -49,6 +51,8 @@ type call struct {
 	resp     Response
 	stopping *atomic.Bool // of the API
 	start    time.Time
+	caller   *access.Caller // nil only where no credentials are needed
+	identity string         // whom limits count against
 	route    route
 	topic    string // from the path, percent-decoded
 	allow    string // of a 405

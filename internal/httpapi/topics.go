@@ -26,9 +26,11 @@ type Directory interface {
 
 // Topics changes topics: package topics, on the leader.
 type Topics interface {
+	// CheckCreate refuses what a request gets wrong by itself.
+	CheckCreate(req topics.CreateRequest) error
 	Create(ctx context.Context, req topics.CreateRequest) (*model.TopicView, error)
 	Alter(ctx context.Context, name string, req topics.AlterRequest) (*model.TopicView, error)
-	Delete(ctx context.Context, name string) error
+	Delete(ctx context.Context, name, caller string) error
 }
 
 // Describer reports a topic with the state of its partitions.
@@ -58,24 +60,57 @@ func (a *API) createTopic(c *call, be *Backends) error {
 	if err := a.readJSON(c.req, &b); err != nil {
 		return err
 	}
-	ctx, cancel := a.changeContext(c.req)
-	defer cancel()
-	view, err := be.Topics.Create(ctx, topics.CreateRequest{
+	req := topics.CreateRequest{
 		Name: b.Name, Partitions: b.Partitions, RetentionMS: b.RetentionMS,
 		VisibilityTimeoutMS: b.VisibilityTimeoutMS, MaxInFlight: b.MaxInFlight, MaxAckedAhead: b.MaxAckedAhead,
-	})
+		Caller: c.caller.Username(),
+	}
+	if err := be.Topics.CheckCreate(req); err != nil {
+		return err
+	}
+	view, err := a.create(c, be, req)
 	if err != nil {
 		r := translate(c.route.op(), err)
-		a.audit("topic.create", b.Name, r.status, err)
+		a.audit(c, "topic.create", b.Name, r.status, err)
 		return r
 	}
-	a.audit("topic.create", b.Name, 201, nil)
+	a.audit(c, "topic.create", b.Name, 201, nil)
 	topic := view.Topic
 	topic.Role = "" // absent in this one answer
 	return a.sendJSON(c, 201, topic)
 }
 
-// listTopics serves GET /v1/topics.
+func (a *API) create(c *call, be *Backends, req topics.CreateRequest) (*model.TopicView, error) {
+	if err := c.caller.MayCreate(req.Name, nil); err != nil {
+		return nil, err
+	}
+	ctx, cancel := a.changeContext(c.req)
+	defer cancel()
+	return be.Topics.Create(ctx, req)
+}
+
+// readable is the topic of the path if the caller may read it: 404 whoever asks, then
+// 403 (spec/http-api AZ-1, TG-4, TG-5).
+func readable(c *call, be *Backends) (*model.TopicView, error) {
+	view, ok := be.Directory.Topic(c.topic)
+	if !ok {
+		return nil, model.ErrTopicNotFound
+	}
+	return view, c.caller.MayRead(&view.Topic)
+}
+
+// mayManage checks the caller against this node's replica. A topic it lacks is the
+// leader's to judge (spec/http-api AZ-20).
+func mayManage(c *call, be *Backends) error {
+	view, ok := be.Directory.Topic(c.topic)
+	if !ok {
+		return nil
+	}
+	return c.caller.MayManage(&view.Topic)
+}
+
+// listTopics serves GET /v1/topics. A page is filtered after it was cut (AZ-3), so a
+// token never skips a topic and never tells of one.
 func (a *API) listTopics(c *call, be *Backends) error {
 	names := [...]string{"limit", "page_token"}
 	var p [len(names)]param
@@ -90,9 +125,11 @@ func (a *API) listTopics(c *call, be *Backends) error {
 	answer := struct {
 		NextPageToken string        `json:"next_page_token"`
 		Topics        []model.Topic `json:"topics"`
-	}{Topics: make([]model.Topic, len(page))}
-	for i, view := range page {
-		answer.Topics[i] = withRole(view)
+	}{Topics: make([]model.Topic, 0, len(page))}
+	for _, view := range page {
+		if c.caller.CanRead(&view.Topic) {
+			answer.Topics = append(answer.Topics, withRole(view))
+		}
 	}
 	if more && len(page) > 0 {
 		answer.NextPageToken = page[len(page)-1].Name
@@ -129,6 +166,9 @@ func (a *API) getTopic(c *call, be *Backends) error {
 	}
 	partition, err := partitionParam(p[0])
 	if err != nil {
+		return err
+	}
+	if _, err := readable(c, be); err != nil {
 		return err
 	}
 	d, err := be.Router.Describe(c.req.Ctx, c.topic, partition)
@@ -186,18 +226,24 @@ func (a *API) alterTopic(c *call, be *Backends) error {
 	ctx, cancel := a.changeContext(c.req)
 	defer cancel()
 	var view *model.TopicView
-	for i, g := range groups {
-		var err error
-		if view, err = be.Topics.Alter(ctx, c.topic, g.req); err != nil {
-			r := translate(c.route.op(), err)
-			if i > 0 {
-				a.audit("topic.alter", c.topic, r.status, nil, auditFields(groups[:i]))
-			}
-			a.audit("topic.alter", c.topic, r.status, err, auditFields(groups[i:]))
-			return r
+	err := mayManage(c, be)
+	done := 0
+	for err == nil && done < len(groups) {
+		g := &groups[done]
+		g.req.Caller = c.caller.Username()
+		if view, err = be.Topics.Alter(ctx, c.topic, g.req); err == nil {
+			done++
 		}
 	}
-	a.audit("topic.alter", c.topic, 200, nil, auditFields(groups))
+	if err != nil {
+		r := translate(c.route.op(), err)
+		if done > 0 {
+			a.audit(c, "topic.alter", c.topic, r.status, nil, auditFields(groups[:done]))
+		}
+		a.audit(c, "topic.alter", c.topic, r.status, err, auditFields(groups[done:]))
+		return r
+	}
+	a.audit(c, "topic.alter", c.topic, 200, nil, auditFields(groups))
 	return a.sendJSON(c, 200, withRole(view))
 }
 
@@ -223,14 +269,18 @@ func (a *API) deleteTopic(c *call, be *Backends) error {
 	if view, ok := be.Directory.Topic(c.topic); ok {
 		extra = append(extra, slog.String("incarnation", string(view.ID)))
 	}
-	ctx, cancel := a.changeContext(c.req)
-	defer cancel()
-	if err := be.Topics.Delete(ctx, c.topic); err != nil {
+	err := mayManage(c, be)
+	if err == nil {
+		ctx, cancel := a.changeContext(c.req)
+		defer cancel()
+		err = be.Topics.Delete(ctx, c.topic, c.caller.Username())
+	}
+	if err != nil {
 		r := translate(c.route.op(), err)
-		a.audit("topic.delete", c.topic, r.status, err, extra...)
+		a.audit(c, "topic.delete", c.topic, r.status, err, extra...)
 		return r
 	}
-	a.audit("topic.delete", c.topic, 204, nil, extra...)
+	a.audit(c, "topic.delete", c.topic, 204, nil, extra...)
 	c.empty(204)
 	return nil
 }

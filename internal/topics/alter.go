@@ -14,6 +14,7 @@ type AlterRequest struct {
 	MaxInFlight   *int
 	MaxAckedAhead *int
 	Partitions    *int
+	Caller        string // username; "" with security off
 }
 
 // group is one step of an alter: it commits on its own.
@@ -36,7 +37,7 @@ func (m *Manager) Alter(ctx context.Context, name string, r AlterRequest) (*mode
 		return nil, invalid("no field to change")
 	}
 	for _, apply := range groups {
-		err := m.compareAndSet(name, func(v *model.TopicView) error { return apply(ctx, v, r) })
+		err := m.compareAndSet(name, r.Caller, func(v *model.TopicView) error { return apply(ctx, v, r) })
 		if err != nil {
 			return nil, err
 		}

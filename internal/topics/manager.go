@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"strings"
 
+	"github.com/narad-mq/narad/internal/access"
 	"github.com/narad-mq/narad/internal/clock"
 	"github.com/narad-mq/narad/internal/metastore"
 	"github.com/narad-mq/narad/internal/model"
@@ -42,9 +43,12 @@ type Defaults struct {
 type Options struct {
 	Store    Store
 	Defaults Defaults
-	Node     string       // this node's member id, for log lines
-	Clock    clock.Clock  // nil = the real one
-	Logger   *slog.Logger // nil = none
+	// Users are asked who a caller is, for the second check of a change
+	// (spec/http-api section 4); nil = security is off.
+	Users  access.Reader
+	Node   string       // this node's member id, for log lines
+	Clock  clock.Clock  // nil = the real one
+	Logger *slog.Logger // nil = none
 	// OnDeleted is told of every deleted incarnation, so that its data can be
 	// purged. It must not block; nil = nobody.
 	OnDeleted func(name string, id model.Incarnation)
@@ -53,6 +57,7 @@ type Options struct {
 // Manager creates, alters and deletes topics. Safe for concurrent use.
 type Manager struct {
 	store     Store
+	users     access.Reader // nil = security is off
 	defaults  Defaults
 	node      string
 	clock     clock.Clock
@@ -74,7 +79,7 @@ func New(o Options) *Manager {
 		o.OnDeleted = func(string, model.Incarnation) {}
 	}
 	return &Manager{
-		store: o.Store, defaults: o.Defaults, node: o.Node, clock: o.Clock, log: o.Logger, onDeleted: o.OnDeleted,
+		store: o.Store, users: o.Users, defaults: o.Defaults, node: o.Node, clock: o.Clock, log: o.Logger, onDeleted: o.OnDeleted,
 		locks: newNameLocks(), placer: newPlacer(o.Store),
 	}
 }
@@ -88,7 +93,7 @@ type CreateRequest struct {
 	VisibilityTimeoutMS int64
 	MaxInFlight         int
 	MaxAckedAhead       int
-	Owner               string // username; "" with security off
+	Caller              string // username: the owner from then on; "" with security off
 }
 
 // Create makes a topic and places its partitions in one entry; the topic can be
@@ -105,7 +110,7 @@ func (m *Manager) Create(ctx context.Context, r CreateRequest) (*model.TopicView
 	}
 	defer unlock()
 	for try := 0; ; try++ {
-		view, err := m.tryCreate(ctx, rec)
+		view, err := m.tryCreate(ctx, r, rec)
 		if try == 0 && errors.Is(err, model.ErrMemberRemoved) {
 			continue // the placement was computed before a member was removed
 		}
@@ -113,8 +118,18 @@ func (m *Manager) Create(ctx context.Context, r CreateRequest) (*model.TopicView
 	}
 }
 
-func (m *Manager) tryCreate(ctx context.Context, rec model.Topic) (*model.TopicView, error) {
+// CheckCreate applies the rules a request breaks or keeps by itself, whatever exists
+// and whoever asks (TC-3): they come before rights (spec/http-api PIPE-9, PIPE-10).
+func (m *Manager) CheckCreate(r CreateRequest) error {
+	_, err := m.newTopic(r)
+	return err
+}
+
+func (m *Manager) tryCreate(ctx context.Context, r CreateRequest, rec model.Topic) (*model.TopicView, error) {
 	if err := m.store.Writable(); err != nil {
+		return nil, err
+	}
+	if err := m.mayCreate(r); err != nil {
 		return nil, err
 	}
 	if existing, taken := m.store.NameTaken(rec.Name); taken {
@@ -139,7 +154,7 @@ func (m *Manager) tryCreate(ctx context.Context, rec model.Topic) (*model.TopicV
 // newTopic checks a request and fills in the defaults (TC-3).
 func (m *Manager) newTopic(r CreateRequest) (model.Topic, error) {
 	rec := model.Topic{
-		Name: r.Name, ID: model.NewIncarnation(), Owner: r.Owner, CreatedAt: m.clock.Now().Unix(),
+		Name: r.Name, ID: model.NewIncarnation(), Owner: r.Caller, CreatedAt: m.clock.Now().Unix(),
 		Partitions:          orDefault(r.Partitions, m.defaults.Partitions),
 		RetentionMS:         m.defaults.RetentionMS,
 		VisibilityTimeoutMS: orDefault(r.VisibilityTimeoutMS, m.defaults.VisibilityMS),
@@ -163,13 +178,13 @@ func (m *Manager) newTopic(r CreateRequest) (model.Topic, error) {
 
 // Delete removes a topic from the metadata and hands its incarnation to OnDeleted
 // (TD-1). Children become standalone (TD-2).
-func (m *Manager) Delete(ctx context.Context, name string) error {
+func (m *Manager) Delete(ctx context.Context, name, caller string) error {
 	unlock, err := m.locks.lock(ctx, foldName(name))
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	return m.compareAndSet(name, func(v *model.TopicView) error {
+	return m.compareAndSet(name, caller, func(v *model.TopicView) error {
 		_, err := m.store.Propose(ctx, metastore.DeleteTopic{Name: name, ID: v.ID})
 		if err == nil {
 			m.onDeleted(name, v.ID)
@@ -178,9 +193,9 @@ func (m *Manager) Delete(ctx context.Context, name string) error {
 	})
 }
 
-// compareAndSet runs a change against the topic as it stands, and once more when
-// the topic changed under it (RT-8).
-func (m *Manager) compareAndSet(name string, change func(v *model.TopicView) error) error {
+// compareAndSet runs a change against the topic as it stands, if the caller may
+// manage that one, and once more when the topic changed under it (RT-8).
+func (m *Manager) compareAndSet(name, caller string, change func(v *model.TopicView) error) error {
 	for try := 0; ; try++ {
 		if err := m.store.Writable(); err != nil {
 			return err
@@ -189,7 +204,10 @@ func (m *Manager) compareAndSet(name string, change func(v *model.TopicView) err
 		if !ok {
 			return model.ErrTopicNotFound
 		}
-		err := change(v)
+		err := m.mayManage(caller, v)
+		if err == nil {
+			err = change(v)
+		}
 		if try == 0 && (errors.Is(err, model.ErrTopicChanged) || errors.Is(err, model.ErrMemberRemoved)) {
 			continue
 		}

@@ -81,7 +81,7 @@ func (g *rig) propose(t testing.TB, c metastore.Command) {
 
 func TestCreateTC1(t *testing.T) {
 	g := newRig(t)
-	v, err := g.Create(context.Background(), CreateRequest{Name: "orders", Owner: "alice"})
+	v, err := g.Create(context.Background(), CreateRequest{Name: "orders", Caller: "alice"})
 	must(t, err)
 	if _, err := model.ParseIncarnation(string(v.ID)); err != nil {
 		t.Error(err)
@@ -194,7 +194,7 @@ func TestCreateTC15WithoutLeader(t *testing.T) {
 	if _, err := g.Alter(ctx, "t", AlterRequest{RetentionMS: ptr(int64(0))}); !errors.Is(err, model.ErrUnavailable) {
 		t.Errorf("alter: %v", err)
 	}
-	if err := g.Delete(ctx, "t"); !errors.Is(err, model.ErrUnavailable) {
+	if err := g.Delete(ctx, "t", ""); !errors.Is(err, model.ErrUnavailable) {
 		t.Errorf("TD-17: %v", err)
 	}
 }
@@ -291,14 +291,14 @@ func TestDelete(t *testing.T) {
 	ctx := context.Background()
 	v, err := g.Create(ctx, CreateRequest{Name: "t"})
 	must(t, err)
-	must(t, g.Delete(ctx, "t"))
+	must(t, g.Delete(ctx, "t", ""))
 	if _, ok := g.store.Topic("t"); ok {
 		t.Error("TD-1: still there")
 	}
 	if want := []string{"t " + string(v.ID)}; !reflect.DeepEqual(g.deleted, want) {
 		t.Errorf("TD-1: told %v, want %v", g.deleted, want)
 	}
-	if err := g.Delete(ctx, "t"); !errors.Is(err, model.ErrTopicNotFound) || err.Error() != "topic not found" {
+	if err := g.Delete(ctx, "t", ""); !errors.Is(err, model.ErrTopicNotFound) || err.Error() != "topic not found" {
 		t.Errorf("TD-10: %v", err)
 	}
 	again, err := g.Create(ctx, CreateRequest{Name: "t"})
@@ -350,7 +350,7 @@ func TestCompareAndSetRetriesOnce(t *testing.T) {
 			_, err := m.Alter(context.Background(), "t", AlterRequest{Partitions: ptr(5)})
 			return err
 		}},
-		{"delete TD-15", func(m *Manager) error { return m.Delete(context.Background(), "t") }},
+		{"delete TD-15", func(m *Manager) error { return m.Delete(context.Background(), "t", "") }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			g := newRig(t)

@@ -1,0 +1,52 @@
+package config
+
+import (
+	"strings"
+	"testing"
+)
+
+// The rows of spec/operations section 2.5 that apply to one node.
+func TestCheckPosture(t *testing.T) {
+	const plaintext = "config: security is enabled and the raft transport has no TLS, but cluster.addr %s is not a loopback address"
+	const unadvertised = "local bind address is not advertisable"
+	for _, tc := range []struct {
+		name               string
+		secured, allow     bool
+		addr, advertise    string
+		refusals, allowing []string
+	}{
+		{name: "default", secured: true, addr: ":7943", refusals: []string{plaintext, unadvertised}},
+		{name: "loopback v4", secured: true, addr: "127.0.0.1:7943", allowing: []string{plaintext, unadvertised}},
+		{name: "loopback v4, another", secured: true, addr: "127.9.9.9:7943", allowing: []string{plaintext}},
+		{name: "loopback v6", secured: true, addr: "[::1]:7943", allowing: []string{plaintext, unadvertised}},
+		{name: "localhost", secured: true, addr: "localhost:7943", allowing: []string{plaintext, unadvertised}},
+		{name: "routable", secured: true, addr: "10.0.0.7:7943", refusals: []string{plaintext}, allowing: []string{unadvertised}},
+		{name: "host name", secured: true, addr: "narad-0.narad:7943", refusals: []string{plaintext}},
+		{name: "routable, fenced", secured: true, allow: true, addr: "10.0.0.7:7943", allowing: []string{plaintext, unadvertised}},
+		{name: "wildcard, fenced", secured: true, allow: true, addr: "0.0.0.0:7943", refusals: []string{unadvertised}, allowing: []string{plaintext}},
+		{name: "wildcard v6, fenced", secured: true, allow: true, addr: "[::]:7943", refusals: []string{unadvertised}},
+		{name: "wildcard, advertised, fenced", secured: true, allow: true, addr: ":7943", advertise: "10.0.0.7:7943", allowing: []string{plaintext, unadvertised}},
+		{name: "security off", addr: "10.0.0.7:7943", allowing: []string{plaintext, unadvertised}},
+		{name: "security off, wildcard", addr: ":7943", refusals: []string{unadvertised}, allowing: []string{plaintext}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			c := Default()
+			c.Security = Security{Enabled: tc.secured, AllowPlaintextRaft: tc.allow}
+			c.Cluster.Addr, c.Cluster.AdvertiseAddr = tc.addr, tc.advertise
+			got := ""
+			if err := c.CheckPosture(); err != nil {
+				got = err.Error()
+			}
+			for _, want := range tc.refusals {
+				if !strings.Contains(got, strings.ReplaceAll(want, "%s", tc.addr)) {
+					t.Errorf("%q lacks %q", got, want)
+				}
+			}
+			for _, not := range tc.allowing {
+				if strings.Contains(got, strings.ReplaceAll(not, "%s", tc.addr)) {
+					t.Errorf("%q has %q", got, not)
+				}
+			}
+		})
+	}
+}

@@ -22,6 +22,13 @@ func cli(t *testing.T, stdin string, args ...string) (code int, out, errOut stri
 	return code, o.String(), e.String()
 }
 
+// testContext is what Ctrl-C would end; it ends by itself before the test would hang.
+func testContext(t *testing.T) (context.Context, context.CancelFunc) {
+	ctx, stop := context.WithTimeout(t.Context(), 30*time.Second)
+	t.Cleanup(stop)
+	return ctx, stop
+}
+
 // must runs a command that has to succeed and returns what it printed.
 func must(t *testing.T, stdin string, args ...string) (out, errOut string) {
 	t.Helper()
@@ -108,8 +115,7 @@ func TestProduceLinesAndFollow(t *testing.T) {
 	_, errOut := must(t, "", "produce", "lines", "-s", node.URL, "--lines", "--file", file)
 	want(t, "produce --lines", errOut, `accepted 1201 messages in [0-9.]+m?s \(\d+ msg/s\)\n`)
 
-	ctx, stop := context.WithTimeout(t.Context(), 30*time.Second)
-	defer stop()
+	ctx, stop := testContext(t)
 	seen := &countingWriter{until: 1201, reached: stop}
 	var e bytes.Buffer
 	code := run(ctx, []string{"consume", "lines", "-s", node.URL, "--follow", "--ack", "--max", "100"},

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/hex"
 	"encoding/json"
@@ -31,6 +32,7 @@ type consumeFlags struct {
 	follow    bool
 	ack       bool
 	asJSON    bool
+	raw       bool
 }
 
 func consumeCommand(r *remote) *cobra.Command {
@@ -66,6 +68,7 @@ func consumeCommand(r *remote) *cobra.Command {
 	c.Flags().BoolVar(&f.follow, "follow", false, "keep consuming until interrupted")
 	c.Flags().BoolVar(&f.ack, "ack", false, "ack each message after printing it")
 	c.Flags().BoolVar(&f.asJSON, "json", false, "print each message as one JSON object")
+	c.Flags().BoolVar(&f.raw, "raw", false, "print payloads alone")
 	return c
 }
 
@@ -115,9 +118,12 @@ func (f *consumeFlags) handle(ctx context.Context, cl *client.Client, r *remote,
 
 func (f *consumeFlags) print(w io.Writer, d client.Delivery) error {
 	var err error
-	if f.asJSON {
+	switch {
+	case f.asJSON:
 		err = json.NewEncoder(w).Encode(jsonMessage(d))
-	} else {
+	case f.raw:
+		_, err = w.Write(append(bytes.Clone(d.Payload), '\n'))
+	default:
 		line := messageLine(d, interactive(w))
 		if !f.ack && d.Handle != "" {
 			line += " " + d.Handle
@@ -142,7 +148,7 @@ func pause(ctx context.Context, d time.Duration) bool {
 func replayCommand(r *remote) *cobra.Command {
 	var partition int
 	var from, to int64
-	var asJSON bool
+	var out consumeFlags
 	c := &cobra.Command{
 		Use: "replay <topic> --partition <n>", Short: "Read stored messages again, without leases",
 		Example: "  narad replay orders --partition 0 --from 100 --to 200",
@@ -159,20 +165,12 @@ func replayCommand(r *remote) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			out := consumeFlags{asJSON: asJSON}
-			n := 0
-			for off := lo; off < hi; off++ {
-				d, ok, err := cl.Read(cmd.Context(), args[0], partition, off)
-				if err != nil {
-					return fmt.Errorf("replay %q: %w", args[0], err)
-				}
-				if !ok {
-					break
-				}
-				if err := out.print(r.out, d); err != nil {
-					return err
-				}
-				n++
+			n := int64(0)
+			if lo < hi {
+				n, err = out.printFrom(cmd.Context(), cl, r.out, args[0], partition, lo, hi)
+			}
+			if err != nil {
+				return fmt.Errorf("replay %q: %w", args[0], err)
 			}
 			fmt.Fprintf(r.err, "%d message(s) replayed from p%d [%d, %d)\n", n, partition, lo, hi)
 			return nil
@@ -181,7 +179,8 @@ func replayCommand(r *remote) *cobra.Command {
 	c.Flags().IntVar(&partition, "partition", client.AnyPartition, "partition to read (required)")
 	c.Flags().Int64Var(&from, "from", 0, "first offset (default: the oldest retained)")
 	c.Flags().Int64Var(&to, "to", 0, "offset to stop before (default: the end when the command starts)")
-	c.Flags().BoolVar(&asJSON, "json", false, "print each message as one JSON object")
+	c.Flags().BoolVar(&out.asJSON, "json", false, "print each message as one JSON object")
+	c.Flags().BoolVar(&out.raw, "raw", false, "print payloads alone")
 	return c
 }
 

@@ -13,8 +13,6 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
-
-	"github.com/narad-mq/narad/client"
 )
 
 // Exit codes (spec/operations section 8.1).
@@ -65,24 +63,6 @@ func run(ctx context.Context, args []string, io stdio) int {
 	return exitFailure
 }
 
-// remote is what the client verbs share.
-type remote struct {
-	stdio
-	server string
-}
-
-// open makes the client for the chosen server.
-func (r *remote) open(opts ...client.Option) (*client.Client, error) {
-	opts = append([]client.Option{client.WithName("narad-cli/" + version())}, opts...)
-	c, err := client.New(r.server, opts...)
-	if err != nil {
-		return nil, usageError{err}
-	}
-	return c, nil
-}
-
-const defaultServer = "http://127.0.0.1:7942"
-
 func newRoot(io stdio) *cobra.Command {
 	root := &cobra.Command{
 		Use:           "narad",
@@ -97,15 +77,11 @@ func newRoot(io stdio) *cobra.Command {
 	root.SetOut(io.out)
 	root.SetErr(io.err)
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
-	rem := &remote{stdio: io, server: defaultServer}
-	if v := os.Getenv("NARAD_ADDR"); v != "" {
-		rem.server = v
-	}
-	root.PersistentFlags().StringVarP(&rem.server, "server", "s", rem.server, "base URL of a node (environment: NARAD_ADDR)")
+	rem := newRemote(io, root)
 	root.AddCommand(
-		serveCommand(io), serverCommand(io), versionCommand(io),
-		topicCommand(rem), produceCommand(rem), consumeCommand(rem), replayCommand(rem),
-		ackCommand(rem), benchCommand(rem),
+		serveCommand(io), serverCommand(rem), versionCommand(io), contextCommand(rem),
+		topicCommand(rem), produceCommand(rem), consumeCommand(rem), subscribeCommand(rem), replayCommand(rem),
+		ackCommand(rem), userCommand(rem), benchCommand(rem),
 	)
 	strict(root)
 	return root

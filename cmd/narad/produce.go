@@ -29,6 +29,8 @@ type produceFlags struct {
 	partition int
 	file      string
 	lines     bool
+	count     int
+	rate      float64
 }
 
 func produceCommand(r *remote) *cobra.Command {
@@ -45,6 +47,9 @@ func produceCommand(r *remote) *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 2 && (f.file != "" || f.lines) {
 				return usageError{errors.New("give the message as an argument, or --file or --lines, not both")}
+			}
+			if f.count < 1 || f.rate < 0 || f.lines && f.count > 1 {
+				return usageError{errors.New("--count must be at least 1, --rate at least 0, and neither goes with --lines")}
 			}
 			cl, err := r.open()
 			if err != nil {
@@ -79,6 +84,8 @@ func produceCommand(r *remote) *cobra.Command {
 	c.Flags().IntVar(&f.partition, "partition", client.AnyPartition, "store in this partition (-1 = by key, or in turn)")
 	c.Flags().StringVarP(&f.file, "file", "f", "", "read from this file instead of standard input")
 	c.Flags().BoolVar(&f.lines, "lines", false, "every line is a message; empty lines are passed over")
+	c.Flags().IntVar(&f.count, "count", 1, "produce the message so many times")
+	c.Flags().Float64Var(&f.rate, "rate", 0, "with --count: messages per second (0 = as fast as it goes)")
 	return c
 }
 
@@ -86,11 +93,23 @@ func (f *produceFlags) message(body []byte) client.Message {
 	return client.Message{Key: []byte(f.key), Payload: body, Pin: client.Partition(f.partition)}
 }
 
+// one produces one message, as often as asked.
 func (f *produceFlags) one(ctx context.Context, cl *client.Client, r *remote, topic string, body []byte) error {
-	if err := cl.Produce(ctx, topic, f.message(body)); err != nil {
-		return fmt.Errorf("produce to %q: %w", topic, err)
+	start := time.Now()
+	for n := range f.count {
+		if f.rate > 0 && n > 0 && !pause(ctx, time.Until(start.Add(time.Duration(float64(n)/f.rate*float64(time.Second))))) {
+			return fmt.Errorf("interrupted after %d messages", n)
+		}
+		if err := cl.Produce(ctx, topic, f.message(body)); err != nil {
+			return fmt.Errorf("produce to %q after %d messages: %w", topic, n, err)
+		}
 	}
-	fmt.Fprintf(r.err, "accepted (%d bytes)\n", len(body))
+	if f.count == 1 {
+		fmt.Fprintf(r.err, "accepted (%d bytes)\n", len(body))
+		return nil
+	}
+	took := time.Since(start)
+	fmt.Fprintf(r.err, "accepted %d messages in %v (%.0f msg/s)\n", f.count, took.Round(time.Millisecond), float64(f.count)/took.Seconds())
 	return nil
 }
 

@@ -103,7 +103,8 @@ func readConfig(file string) ([]byte, error) {
 	return b, nil
 }
 
-func serverCommand(io stdio) *cobra.Command {
+func serverCommand(r *remote) *cobra.Command {
+	io := r.stdio
 	var dev bool
 	var port int
 	var dataDir string
@@ -134,7 +135,7 @@ func serverCommand(io stdio) *cobra.Command {
 	start.Flags().BoolVar(&dev, "dev", false, "local playground: loopback only, authentication off")
 	start.Flags().IntVar(&port, "port", 7942, "API port")
 	start.Flags().StringVar(&dataDir, "data-dir", "", "where everything durable is kept")
-	return group("server", "Run a node", start)
+	return group("server", "Run a node, or look at what one holds", start, serverReport(r))
 }
 
 // devConfig turns cfg into the playground of spec/operations section 8.3.

@@ -18,7 +18,7 @@ import (
 
 func topicCommand(r *remote) *cobra.Command {
 	c := group("topic", "Create, list, describe, alter and delete topics",
-		topicCreate(r), topicList(r), topicDescribe(r), topicAlter(r), topicDelete(r))
+		topicCreate(r), topicList(r), topicDescribe(r), topicAlter(r), topicSchema(r), topicDelete(r))
 	c.Aliases = []string{"topics"}
 	return c
 }
@@ -47,7 +47,7 @@ func retentionMS(s string) (*int64, error) {
 
 func topicCreate(r *remote) *cobra.Command {
 	var in client.CreateTopic
-	var retention string
+	var retention, schema string
 	var visibility time.Duration
 	c := &cobra.Command{
 		Use: "create <name>", Aliases: []string{"add"}, Short: "Create a topic",
@@ -59,6 +59,9 @@ func topicCreate(r *remote) *cobra.Command {
 				return err
 			}
 			in.Name, in.RetentionMS, in.VisibilityTimeoutMS = args[0], ms, visibility.Milliseconds()
+			if in.Schema, err = schemaText(schema, r.in); err != nil {
+				return err
+			}
 			cl, err := r.open()
 			if err != nil {
 				return err
@@ -73,6 +76,7 @@ func topicCreate(r *remote) *cobra.Command {
 	f := c.Flags()
 	f.IntVar(&in.Partitions, "partitions", 0, "number of partitions (0 = server default)")
 	f.StringVar(&retention, "retention", "", "how long messages are kept, such as 48h, or forever (default: the server's)")
+	f.StringVar(&schema, "schema", "", "JSON Schema that every payload must meet: the document, @file, or - for standard input")
 	f.DurationVar(&visibility, "visibility", 0, "lease length; fixed for the topic's life (0 = server default)")
 	f.IntVar(&in.MaxInFlight, "max-in-flight", 0, "leases a partition gives out at most (0 = server default)")
 	f.IntVar(&in.MaxAckedAhead, "max-acked-ahead", 0, "acks a partition holds above its oldest unacked message (0 = server default)")
@@ -142,11 +146,11 @@ func topicDescribe(r *remote) *cobra.Command {
 }
 
 func topicAlter(r *remote) *cobra.Command {
-	var partitions, inFlight, ackedAhead int
-	var retention string
+	var partitions, inFlight, ackedAhead, base int
+	var retention, schema string
 	c := &cobra.Command{
-		Use: "alter <name>", Aliases: []string{"edit"}, Short: "Change a topic's retention, partitions or caps",
-		Example: "  narad topic alter orders --partitions 12 --retention forever",
+		Use: "alter <name>", Aliases: []string{"edit"}, Short: "Change a topic's retention, partitions, caps or schema",
+		Example: "  narad topic alter orders --partitions 12 --retention forever\n  narad topic alter orders --schema @order.schema.json",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ms, err := retentionMS(retention)
@@ -163,14 +167,32 @@ func topicAlter(r *remote) *cobra.Command {
 			in.Partitions = given("partitions", &partitions)
 			in.MaxInFlight = given("max-in-flight", &inFlight)
 			in.MaxAckedAhead = given("max-acked-ahead", &ackedAhead)
-			if in == (client.AlterTopic{}) {
+			document, err := schemaText(schema, r.in)
+			if err != nil {
+				return err
+			}
+			baseGiven := cmd.Flags().Changed("schema-base-version")
+			switch {
+			case in == (client.AlterTopic{}) && document == nil:
 				return usageError{errors.New("nothing to change: give at least one flag")}
+			case baseGiven && document == nil:
+				return usageError{errors.New("--schema-base-version goes with --schema")}
 			}
 			cl, err := r.open()
 			if err != nil {
 				return err
 			}
-			t, err := cl.AlterTopic(cmd.Context(), args[0], in)
+			var t client.Topic
+			if in != (client.AlterTopic{}) {
+				t, err = cl.AlterTopic(cmd.Context(), args[0], in)
+			}
+			switch {
+			case err != nil || document == nil:
+			case baseGiven:
+				t, err = cl.SetSchemaOver(cmd.Context(), args[0], base, document)
+			default:
+				t, err = cl.SetSchema(cmd.Context(), args[0], document)
+			}
 			if err != nil {
 				return fmt.Errorf("alter topic %q: %w", args[0], err)
 			}
@@ -179,9 +201,72 @@ func topicAlter(r *remote) *cobra.Command {
 	}
 	f := c.Flags()
 	f.IntVar(&partitions, "partitions", 0, "new number of partitions; only up")
+	f.StringVar(&schema, "schema", "", "next version of the JSON Schema: the document, @file, or - for standard input")
+	f.IntVar(&base, "schema-base-version", 0, "refuse unless this is the current schema version (0 = there is none yet)")
 	f.StringVar(&retention, "retention", "", "how long messages are kept, such as 48h, or forever")
 	f.IntVar(&inFlight, "max-in-flight", 0, "leases a partition gives out at most (0 = server default)")
 	f.IntVar(&ackedAhead, "max-acked-ahead", 0, "acks a partition holds above its oldest unacked message (0 = server default)")
+	return c
+}
+
+// schemaBytesMax bounds a schema document that is read; the server's own limit.
+const schemaBytesMax = 256 << 10
+
+// schemaText reads a --schema value: the document itself, @file, or - for standard
+// input; "" is no schema.
+func schemaText(v string, in io.Reader) (json.RawMessage, error) {
+	if v == "" {
+		return nil, nil
+	}
+	b := []byte(v)
+	if v == "-" || v[0] == '@' {
+		if v[0] == '@' {
+			f, err := os.Open(v[1:])
+			if err != nil {
+				return nil, fmt.Errorf("--schema: %w", err)
+			}
+			defer f.Close()
+			in = f
+		}
+		var err error
+		if b, err = io.ReadAll(io.LimitReader(in, schemaBytesMax+1)); err != nil {
+			return nil, fmt.Errorf("--schema: %w", err)
+		}
+	}
+	if len(b) > schemaBytesMax {
+		return nil, fmt.Errorf("--schema: the document is larger than %d bytes", schemaBytesMax)
+	}
+	if !json.Valid(b) {
+		return nil, usageError{errors.New("--schema: the document is not JSON")}
+	}
+	return b, nil
+}
+
+func topicSchema(r *remote) *cobra.Command {
+	var current bool
+	c := &cobra.Command{
+		Use: "schema <name>", Short: "Show a topic's schema versions as JSON", Args: cobra.ExactArgs(1),
+		Example: "  narad topic schema orders --current",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			cl, err := r.open()
+			if err != nil {
+				return err
+			}
+			h, err := cl.Schemas(cmd.Context(), args[0])
+			if err != nil {
+				return fmt.Errorf("schema of topic %q: %w", args[0], err)
+			}
+			switch {
+			case !current:
+				return printJSON(r.out, h)
+			case len(h.Versions) == 0:
+				fmt.Fprintln(r.out, "no schema")
+				return nil
+			}
+			return printJSON(r.out, h.Versions[len(h.Versions)-1].Schema)
+		},
+	}
+	c.Flags().BoolVar(&current, "current", false, "print the current document alone")
 	return c
 }
 

@@ -1,0 +1,261 @@
+// Package conformance holds the HTTP API to its specification: one test per rule id
+// of spec/http-api that a single node can show, run over TCP against the real binary,
+// or against any node that NARAD_CONFORMANCE_URL names. See README.md.
+package conformance
+
+import (
+	"fmt"
+	"maps"
+	"net/url"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/narad-mq/narad/internal/testutil"
+)
+
+// What the suite is told.
+const (
+	envURL      = "NARAD_CONFORMANCE_URL"      // base URL of the node to test; unset: nodes of its own
+	envUser     = "NARAD_CONFORMANCE_USER"     // the root admin of that node; unset: it has security off
+	envPassword = "NARAD_CONFORMANCE_PASSWORD" // its password
+	envReport   = "NARAD_CONFORMANCE_REPORT"   // file the report is written to
+)
+
+// rootPassword is the root admin's on the suite's own nodes.
+const rootPassword = "conformance-root-password"
+
+// check shows that a server keeps one rule.
+type check func(p *probe)
+
+// checks is every check by the id it shows.
+func checks() map[string]check {
+	all := map[string]check{}
+	for _, part := range []map[string]check{
+		pipelineChecks, commonChecks, limitChecks, healthChecks, topicChecks, produceChecks,
+		batchProduceChecks, consumeChecks, batchConsumeChecks, replayChecks, ackChecks,
+	} {
+		for id, c := range part {
+			if all[id] != nil {
+				panic("two checks for " + id)
+			}
+			all[id] = c
+		}
+	}
+	return all
+}
+
+// suite is one run: what it asks, and what came of it.
+type suite struct {
+	t        *testing.T
+	external *server // from the environment, or nil
+
+	mu      sync.Mutex // guards the rest
+	nodes   map[string]*server
+	results map[string]string // id to pass, fail or why it was skipped
+}
+
+func newSuite(t *testing.T) *suite {
+	s := &suite{t: t, nodes: map[string]*server{}, results: map[string]string{}}
+	if base := os.Getenv(envURL); base != "" {
+		u, err := url.Parse(base)
+		if err != nil || u.Host == "" {
+			t.Fatalf("%s=%q is no base URL", envURL, base)
+		}
+		s.external = &server{base: u, user: os.Getenv(envUser), password: os.Getenv(envPassword)}
+	}
+	return s
+}
+
+// TestConformance runs every check as a subtest named by its id.
+func TestConformance(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs the real binary for many seconds")
+	}
+	s := newSuite(t)
+	t.Cleanup(func() { s.report(readIDs(t)) }) // after the parallel subtests
+	all := checks()
+	for _, id := range slices.Sorted(maps.Keys(all)) {
+		t.Run(id, func(t *testing.T) {
+			t.Parallel()
+			p := &probe{T: t, suite: s, id: id}
+			t.Cleanup(p.record)
+			all[id](p)
+		})
+	}
+}
+
+// probe is the work of one check.
+type probe struct {
+	*testing.T
+	suite  *suite
+	id     string
+	made   int    // topics and users so far
+	reason string // why it was skipped
+}
+
+func (p *probe) record() {
+	result := "pass"
+	switch {
+	case p.Failed():
+		result = "fail"
+	case p.reason != "":
+		result = "skipped: " + p.reason
+	}
+	p.suite.mu.Lock()
+	defer p.suite.mu.Unlock()
+	p.suite.results[p.id] = result
+}
+
+// skip ends a check that this target cannot show.
+func (p *probe) skip(reason string) {
+	p.Helper()
+	p.reason = reason
+	p.Skip(reason)
+}
+
+// server is the node most checks ask, with credentials if it wants any: default
+// configuration.
+func (p *probe) server() *server {
+	p.Helper()
+	if e := p.suite.external; e != nil {
+		return e
+	}
+	return p.shared("default")
+}
+
+// open is a node with security off.
+func (p *probe) open() *server {
+	p.Helper()
+	if e := p.suite.external; e != nil {
+		if e.user != "" {
+			p.skip("needs a node with security off")
+		}
+		return e
+	}
+	return p.shared("default")
+}
+
+// secured is a node with security on, asked as its root admin.
+func (p *probe) secured() *server {
+	p.Helper()
+	if e := p.suite.external; e != nil {
+		if e.user == "" {
+			p.skip("needs a node with security on")
+		}
+		return e
+	}
+	return p.shared("secured", secure()...)
+}
+
+// files is a node whose data directory the check may look into or damage.
+func (p *probe) files() *server {
+	p.Helper()
+	if p.suite.external != nil {
+		p.skip("needs the node's files")
+	}
+	return p.shared("default")
+}
+
+// Settings of the node of tight.
+const (
+	tightConsumes = 4
+	tightProduces = 3
+	tightBudget   = 2 << 20
+	tightWait     = "1s"
+)
+
+// tight is a node with small limits, for this check alone until it ends: its limits
+// are on what one address has in flight.
+func (p *probe) tight() *server {
+	p.Helper()
+	p.ownOnly()
+	s := p.shared("tight",
+		fmt.Sprint("NARAD_HTTP_MAX_CONSUME_IN_FLIGHT_PER_IDENTITY=", tightConsumes),
+		fmt.Sprint("NARAD_HTTP_MAX_PRODUCE_IN_FLIGHT_PER_IDENTITY=", tightProduces),
+		fmt.Sprint("NARAD_HTTP_MAX_BATCH_BODY_BYTES_IN_FLIGHT=", tightBudget),
+		"NARAD_HTTP_MAX_CONSUME_WAIT="+tightWait)
+	s.exclusive.Lock()
+	p.Cleanup(s.exclusive.Unlock)
+	return s
+}
+
+// own prepares a node for this check alone; start runs it.
+func (p *probe) own(env ...string) *testutil.Node {
+	p.Helper()
+	p.ownOnly()
+	n := testutil.NewNode(p, p.TempDir())
+	n.Env = env
+	return n
+}
+
+func (p *probe) ownOnly() {
+	p.Helper()
+	if p.suite.external != nil {
+		p.skip("needs a node of its own configuration")
+	}
+}
+
+func secure() []string {
+	return []string{"NARAD_SECURITY_ENABLED=true", "NARAD_ADMIN_PASSWORD=" + rootPassword}
+}
+
+// shared starts a node for all checks that ask for the name.
+func (p *probe) shared(name string, env ...string) *server {
+	p.Helper()
+	s := p.suite
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if n := s.nodes[name]; n != nil {
+		return n
+	}
+	lent := &lender{TB: p, owner: s.t, starting: true}
+	node := testutil.NewNode(lent, s.t.TempDir())
+	node.Env = env
+	node.Start()
+	lent.starting = false
+	n := reach(node)
+	if slices.Contains(env, "NARAD_SECURITY_ENABLED=true") {
+		n.user, n.password = "admin", rootPassword
+	}
+	s.nodes[name] = n
+	return n
+}
+
+// lender lets a node that one check starts outlive it. The node's log is shown if it
+// did not start.
+type lender struct {
+	testing.TB // the check that starts the node
+	owner      *testing.T
+	starting   bool
+}
+
+func (l *lender) Cleanup(f func()) { l.owner.Cleanup(f) }
+func (l *lender) Failed() bool     { return l.starting }
+func (l *lender) Log(args ...any)  { l.owner.Log(args...) }
+
+// newTopic makes a topic for this check; fields are further ones of the create, such
+// as `"partitions":4`.
+func (p *probe) newTopic(s *server, fields ...string) string {
+	p.Helper()
+	name := p.name()
+	body := strings.Join(append([]string{fmt.Sprintf(`"name":%q`, name)}, fields...), ",")
+	p.ask(s, "POST /v1/topics", "{"+body+"}").is(201, "")
+	p.dropAtEnd(s, name)
+	return name
+}
+
+// name is a fresh name for a topic or a user.
+func (p *probe) name() string {
+	p.made++
+	return fmt.Sprintf("conformance-%s-%d-%s", strings.ToLower(p.id), p.made, unique())
+}
+
+// dropAtEnd deletes a topic of somebody else's node when the check is over.
+func (p *probe) dropAtEnd(s *server, topic string) {
+	if s == p.suite.external {
+		p.Cleanup(func() { p.ask(s, "DELETE /v1/topics/"+topic, "") })
+	}
+}

@@ -200,7 +200,7 @@ func memberScripts() map[string][]step {
 // TestApplyScripts runs each family through what it applies and what it refuses.
 // After every step the views equal the database, and a refusal changed nothing.
 func TestApplyScripts(t *testing.T) {
-	for _, scripts := range []map[string][]step{topicScripts(), schemaScripts(), placementScripts(), memberScripts()} {
+	for _, scripts := range []map[string][]step{topicScripts(), schemaScripts(), placementScripts(), memberScripts(), checkedScripts()} {
 		for name, steps := range scripts {
 			t.Run(name, func(t *testing.T) { runScript(t, steps) })
 		}
@@ -248,7 +248,7 @@ func TestApplyEffects(t *testing.T) {
 	}
 	tx, err := m.db.Begin(false)
 	must(t, err)
-	history, err := newTxn(tx).schemas("c")
+	history, err := readSchemas(tx, "c")
 	must(t, err)
 	must(t, tx.Rollback())
 	if len(history) != 1 || string(history[0]) != string(schema(1)) {
@@ -332,6 +332,7 @@ func script(seed uint64, n int) []Command {
 			return PlacePartitions{Topic: name(), ID: id(), First: r.IntN(3), Owners: []string{member()}}
 		},
 	}
+	make = append(make, checkedMakers(r)...)
 	out := []Command{}
 	for range n {
 		out = append(out, make[r.IntN(len(make))]())

@@ -1,17 +1,12 @@
 package metastore
 
 import (
-	"bytes"
-	"encoding/json"
-	"fmt"
 	"hash/maphash"
 	"maps"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
-
-	"go.etcd.io/bbolt"
 
 	"github.com/narad-mq/narad/internal/model"
 )
@@ -27,11 +22,11 @@ type topicMap = map[string]*model.TopicView
 type catalog struct {
 	seed    maphash.Seed
 	shards  [shardCount]atomic.Pointer[topicMap] // a map is never written once stored
-	version atomic.Uint64                        // moves after every change is visible
 	members atomic.Pointer[[]model.Member]       // ascending by id
-	// usersVersion moves after every change of a user is visible.
-	usersVersion atomic.Uint64
-	names        atomic.Pointer[nameIndex]
+	names   atomic.Pointer[nameIndex]
+	domains [domainCount]atomic.Uint64 // moves after a change of the domain is visible
+
+	schemaBytes atomic.Int64 // what all schema versions add up to
 
 	mu    sync.RWMutex        // guards folds and owned
 	folds map[string][]string // lower-cased name -> the names that fold to it
@@ -50,10 +45,10 @@ type nameIndex struct {
 
 // changes is what one transaction did to the catalog: views by name, nil = deleted.
 type changes struct {
-	topics     topicMap
-	members    []model.Member
-	hasMembers bool
-	hasUsers   bool // users are read from the database; only their version moves
+	topics      topicMap
+	members     []model.Member
+	moved       [domainCount]bool // domains that changed
+	schemaBytes int64             // what all schema versions add up to, afterwards
 }
 
 func newCatalog() *catalog {
@@ -95,7 +90,7 @@ func (c *catalog) forEach(f func(*model.TopicView) bool) {
 
 // sortedNames is the sorted list of names as of some version at or after the call.
 func (c *catalog) sortedNames() []string {
-	version := c.version.Load()
+	version := c.domains[DomainTopics].Load()
 	if idx := c.names.Load(); idx != nil && idx.version == version {
 		return idx.names
 	}
@@ -112,23 +107,28 @@ func (c *catalog) sortedNames() []string {
 // publish makes changes visible, then moves the version, then tells subscribers.
 // Writer only.
 func (c *catalog) publish(ch changes) {
-	if ch.hasMembers {
+	if ch.moved[DomainMembers] {
 		c.members.Store(&ch.members)
 	}
-	if ch.hasUsers {
-		c.usersVersion.Add(1)
+	c.schemaBytes.Store(ch.schemaBytes)
+	c.publishTopics(ch.topics)
+	for d, moved := range ch.moved {
+		if moved {
+			c.domains[d].Add(1)
+		}
 	}
-	if len(ch.topics) == 0 {
+	c.notify.push(slices.Sorted(maps.Keys(ch.topics)))
+}
+
+func (c *catalog) publishTopics(topics topicMap) {
+	if len(topics) == 0 {
 		return
 	}
-	names := slices.Sorted(maps.Keys(ch.topics))
 	c.mu.Lock()
-	for _, name := range names {
-		c.replace(name, ch.topics[name])
+	defer c.mu.Unlock()
+	for name, v := range topics {
+		c.replace(name, v)
 	}
-	c.mu.Unlock()
-	c.version.Add(1)
-	c.notify.push(names)
 }
 
 // replace swaps one topic; caller holds mu.
@@ -171,9 +171,9 @@ func (c *catalog) count(owners []string, by int) {
 }
 
 func (c *catalog) fold(name string, add bool) {
-	key := strings.ToLower(name)
+	key := foldName(name)
 	if add {
-		c.folds[key] = append(c.folds[key], name)
+		c.folds[key] = append(slices.Clip(c.folds[key]), name)
 		return
 	}
 	rest := slices.DeleteFunc(slices.Clone(c.folds[key]), func(n string) bool { return n == name })
@@ -189,12 +189,28 @@ func (c *catalog) nameTaken(name string) (string, bool) {
 	if _, ok := c.topic(name); ok {
 		return name, true
 	}
-	c.mu.RLock()
-	defer c.mu.RUnlock()
-	if names := c.folds[strings.ToLower(name)]; len(names) > 0 {
+	if names := c.foldsOf(foldName(name)); len(names) > 0 {
 		return names[0], true
 	}
 	return "", false
+}
+
+// foldsOf is the names that fold to key; the slice is never written.
+func (c *catalog) foldsOf(key string) []string {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return c.folds[key]
+}
+
+// foldName maps A-Z to a-z and nothing else: names are ASCII, and every node must
+// fold alike whatever its release knows of other letters.
+func foldName(name string) string {
+	return strings.Map(func(r rune) rune {
+		if r >= 'A' && r <= 'Z' {
+			return r + ('a' - 'A')
+		}
+		return r
+	}, name)
 }
 
 func (c *catalog) ownedBy(id string) int {
@@ -211,114 +227,4 @@ func (c *catalog) intern(id string) string {
 	}
 	c.ids[id] = id
 	return id
-}
-
-// changes reads back what the transaction touched.
-func (t *txn) changes(intern func(string) string) (changes, error) {
-	ch := changes{hasUsers: t.users}
-	if len(t.touched) > 0 {
-		ch.topics = make(topicMap, len(t.touched))
-	}
-	for name := range t.touched {
-		v, err := t.readView(name, intern)
-		if err != nil {
-			return changes{}, err
-		}
-		ch.topics[name] = v
-	}
-	if t.members {
-		var err error
-		if ch.members, err = readMembers(t.tx); err != nil {
-			return changes{}, err
-		}
-		ch.hasMembers = true
-	}
-	return ch, nil
-}
-
-// readView builds the view of one topic, nil when it does not exist.
-func (t *txn) readView(name string, intern func(string) string) (*model.TopicView, error) {
-	rec, ok, err := getJSON[model.Topic](t.tx, bucketTopics, []byte(name))
-	if err != nil || !ok {
-		return nil, err
-	}
-	v := newView(rec)
-	err = rows(t.tx, bucketAssignments, name, func(p int, key, value []byte) error {
-		return setPlacement(v, p, key, value, intern)
-	})
-	return v, err
-}
-
-func newView(rec model.Topic) *model.TopicView {
-	rec.Role = rec.LinkRole()
-	return &model.TopicView{Topic: rec, Owners: make([]string, rec.Partitions)}
-}
-
-// setPlacement enters one assignment row; a row past the partition count belongs
-// to no partition and is left out (spec/http-api TG-8).
-func setPlacement(v *model.TopicView, p int, key, value []byte, intern func(string) string) error {
-	var a placement
-	if err := json.Unmarshal(value, &a); err != nil {
-		return fmt.Errorf("fsm.db: assignment %q: %w: %w", key, model.ErrCorrupt, err)
-	}
-	if p >= len(v.Owners) {
-		return nil
-	}
-	v.Owners[p] = intern(a.Owner)
-	if a.Target != "" {
-		if v.Targets == nil {
-			v.Targets = make([]string, len(v.Owners))
-		}
-		v.Targets[p] = intern(a.Target)
-	}
-	return nil
-}
-
-func readMembers(tx *bbolt.Tx) ([]model.Member, error) {
-	members := []model.Member{}
-	err := tx.Bucket(bucketMembers).ForEach(func(k, v []byte) error {
-		var m model.Member
-		if err := json.Unmarshal(v, &m); err != nil {
-			return fmt.Errorf("fsm.db: member %q: %w: %w", k, model.ErrCorrupt, err)
-		}
-		members = append(members, m)
-		return nil
-	})
-	return members, err
-}
-
-// readAll builds every view in one pass over two cursors that run side by side:
-// topics and assignments sort alike, since 0x00 sorts below every byte of a name.
-func readAll(tx *bbolt.Tx, intern func(string) string) (changes, error) {
-	ch := changes{topics: topicMap{}, hasMembers: true, hasUsers: true}
-	var err error
-	if ch.members, err = readMembers(tx); err != nil {
-		return changes{}, err
-	}
-	at := tx.Bucket(bucketAssignments).Cursor()
-	key, value := at.First()
-	err = tx.Bucket(bucketTopics).ForEach(func(k, v []byte) error {
-		var rec model.Topic
-		if err := json.Unmarshal(v, &rec); err != nil {
-			return fmt.Errorf("fsm.db: topic %q: %w: %w", k, model.ErrCorrupt, err)
-		}
-		if rec.Name != string(k) || rec.Partitions < 0 || rec.Partitions > partitionsStoredMax {
-			return fmt.Errorf("fsm.db: topic %q holds the record of %q with %d partitions: %w", k, rec.Name, rec.Partitions, model.ErrCorrupt)
-		}
-		view := newView(rec)
-		ch.topics[rec.Name] = view
-		for ; key != nil; key, value = at.Next() {
-			topic, p, ok := splitNumbered(key)
-			if order := bytes.Compare(topic, k); !ok || order < 0 {
-				continue // a row that belongs to no topic
-			} else if order > 0 {
-				break
-			}
-			if err := setPlacement(view, p, key, value, intern); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-	return ch, err
 }

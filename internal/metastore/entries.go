@@ -1,6 +1,7 @@
 package metastore
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -60,7 +61,31 @@ const (
 	TypePlacePartitions EntryType = 22
 
 	// NewestType is the highest type this build applies.
-	NewestType = TypePlacePartitions
+	NewestType = TypeRemoveUser
+)
+
+// The entry types of release 3.1: each carries what it was checked against.
+const (
+	// TypeCreateLinkedTopic creates a topic with its first schema version and link.
+	TypeCreateLinkedTopic EntryType = 23
+	// TypeAlterTopic is a compare-and-set topic update.
+	TypeAlterTopic EntryType = 24
+	// TypeRemoveTopic is a compare-and-set topic delete.
+	TypeRemoveTopic EntryType = 25
+	// TypePutSchemaVersion is a compare-and-set schema version.
+	TypePutSchemaVersion EntryType = 26
+	// TypeLinkChild is a compare-and-set fan-out attach.
+	TypeLinkChild EntryType = 27
+	// TypeUnlinkChild is a compare-and-set fan-out detach.
+	TypeUnlinkChild EntryType = 28
+	// TypeInsertPlacement places partitions without owner, insert-only.
+	TypeInsertPlacement EntryType = 29
+	// TypePrunePlacement deletes an assignment row that belongs to no partition.
+	TypePrunePlacement EntryType = 30
+	// TypeMarkSilent marks a member dead from an observed heartbeat.
+	TypeMarkSilent EntryType = 31
+	// TypeRemoveUser deletes a user and releases its topics.
+	TypeRemoveUser EntryType = 32
 )
 
 // EntryBytesMax bounds one encoded entry. The largest payload is a schema document
@@ -121,6 +146,17 @@ var registry = [NewestType + 1]entryInfo{
 	TypeSetGrants:       entry[SetGrants]("set grants"),
 	TypeDeleteUser:      entry[DeleteUser]("delete user"),
 	TypePlacePartitions: entry[PlacePartitions]("place partitions"),
+
+	TypeCreateLinkedTopic: entry[CreateLinkedTopic]("create topic with schema and link"),
+	TypeAlterTopic:        entry[AlterTopic]("compare-and-set topic update"),
+	TypeRemoveTopic:       entry[RemoveTopic]("compare-and-set topic delete"),
+	TypePutSchemaVersion:  entry[PutSchemaVersion]("compare-and-set schema version"),
+	TypeLinkChild:         entry[LinkChild]("compare-and-set fan-out attach"),
+	TypeUnlinkChild:       entry[UnlinkChild]("compare-and-set fan-out detach"),
+	TypeInsertPlacement:   entry[InsertPlacement]("insert-only partition placement"),
+	TypePrunePlacement:    entry[PrunePlacement]("orphan assignment prune"),
+	TypeMarkSilent:        entry[MarkSilent]("dead mark from an observed heartbeat"),
+	TypeRemoveUser:        entry[RemoveUser]("user delete that releases its topics"),
 }
 
 // Known reports whether this build applies the type.
@@ -135,14 +171,17 @@ func (t EntryType) String() string {
 
 // encodeEntry builds the envelope of a command.
 func encodeEntry(c Command) ([]byte, error) {
-	payload, err := json.Marshal(c)
-	if err != nil {
+	buf := bytes.NewBuffer([]byte{byte(c.Type())})
+	enc := json.NewEncoder(buf)
+	enc.SetEscapeHTML(false) // a schema document is stored as it is, not six times as long
+	if err := enc.Encode(c); err != nil {
 		return nil, fmt.Errorf("encode %s: %w", c.Type(), err)
 	}
-	if len(payload)+1 > EntryBytesMax {
-		return nil, fmt.Errorf("%w: %s of %d bytes, at most %d", model.ErrInvalid, c.Type(), len(payload)+1, EntryBytesMax)
+	b := bytes.TrimSuffix(buf.Bytes(), []byte("\n"))
+	if len(b) > EntryBytesMax {
+		return nil, fmt.Errorf("%w: %s of %d bytes, at most %d", model.ErrInvalid, c.Type(), len(b), EntryBytesMax)
 	}
-	return append([]byte{byte(c.Type())}, payload...), nil
+	return b, nil
 }
 
 // decodeEntry is the inverse of encodeEntry. The error is errUndecodable, which

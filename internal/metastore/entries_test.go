@@ -36,6 +36,19 @@ func allCommands() map[EntryType]Command {
 		SetGrants{Username: "u", Grants: []model.Grant{{Action: "admin"}}, At: 3},
 		DeleteUser{Username: "u"},
 		PlacePartitions{Topic: "t", ID: "00112233aabbccdd", First: 1, Owners: []string{"a", "b"}},
+		CreateLinkedTopic{
+			Topic: model.Topic{Name: "t", ID: "00112233aabbccdd", Partitions: 3}, Owners: []string{"a"}, Schema: []byte(`{"type":"object"}`),
+			Parent: &ParentLink{Name: "p", ID: "00112233aabbccee", Epoch: "0011223344556677", DelayMS: 5, Offsets: []int64{0, 1, 2}},
+		},
+		AlterTopic{Name: "t", ID: "00112233aabbccdd", RetentionMS: &hour, MaxInFlight: &caps, MaxAckedAhead: &caps, Partitions: &four, PartitionsFrom: 3, Owners: []string{"a"}},
+		RemoveTopic{Name: "t", ID: "00112233aabbccdd"},
+		PutSchemaVersion{Topic: "t", ID: "00112233aabbccdd", Version: 1, Schema: []byte(`{"type":"object"}`)},
+		LinkChild{Parent: "p", ParentID: "00112233aabbccee", Child: "t", ChildID: "00112233aabbccdd", Epoch: "0011223344556677", DelayMS: 5, Offsets: []int64{0, 1, 2}},
+		UnlinkChild{Parent: "p", ParentID: "00112233aabbccee", Child: "t", ChildID: "00112233aabbccdd"},
+		InsertPlacement{Topic: "t", ID: "00112233aabbccdd", First: 1, Owners: []string{"a", "b"}},
+		PrunePlacement{Topic: "t", Partition: 7},
+		MarkSilent{ID: "a", HeartbeatAt: 17},
+		RemoveUser{Username: "u"},
 	} {
 		out[c.Type()] = c
 	}
@@ -75,6 +88,10 @@ func TestEntryGoldenVectors(t *testing.T) {
 		{"\x03" + `{"name":"t","id":"00112233aabbccdd"}`, "delete topic"},
 		{"\x0c" + `{"id":"a","addr":"h:7942","raft_addr":"h:7943","at":17,"build":"v1","entry_types":22}`, "register member"},
 		{"\x16" + `{"topic":"t","id":"00112233aabbccdd","first":1,"owners":["a","b"]}`, "place partitions"},
+		{"\x17" + `{"topic":{"name":"t","id":"00112233aabbccdd","partitions":3,"retention_ms":0,"visibility_timeout_ms":0,"max_in_flight_per_partition":0,"max_acked_ahead_per_partition":0,"created_at":0},"owners":["a"],"schema":{"type":"object"},"parent":{"name":"p","id":"00112233aabbccee","epoch":"0011223344556677","delay_ms":5,"offsets":[0,1,2]}}`, "create topic with schema and link"},
+		{"\x1a" + `{"topic":"t","id":"00112233aabbccdd","version":1,"schema":{"type":"object"}}`, "compare-and-set schema version"},
+		{"\x1f" + `{"id":"a","heartbeat_at":17}`, "dead mark from an observed heartbeat"},
+		{"\x20" + `{"username":"u"}`, "user delete that releases its topics"},
 		{"\x04" + `{"topic":"t","version":1,"schema":{"type":"object"}}`, "put schema version"},
 	} {
 		got, err := decodeEntry([]byte(c.wire))

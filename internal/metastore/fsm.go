@@ -162,7 +162,7 @@ func (f *fsm) write(todo []pending, out []any) error {
 	last := todo[len(todo)-1].index
 	var size int64
 	err := f.update(func(tx *bbolt.Tx) error {
-		t = newTxn(tx)
+		t = newTxn(tx, f.catalog)
 		for i, p := range todo {
 			if p.cmd == nil {
 				errs[i] = p.err
@@ -177,7 +177,7 @@ func (f *fsm) write(todo []pending, out []any) error {
 			errs[i] = err
 		}
 		var err error
-		if ch, err = t.changes(f.catalog.intern); err != nil {
+		if ch, err = t.changes(); err != nil {
 			return err
 		}
 		size = tx.Size()

@@ -1,6 +1,7 @@
 package metastore
 
 import (
+	"bytes"
 	"slices"
 
 	"github.com/narad-mq/narad/internal/model"
@@ -35,14 +36,21 @@ func (c AttachChild) apply(t *txn) error {
 	if err := linkable(&parent, &child); err != nil {
 		return err
 	}
-	adopt, err := t.adoptSchemas(c.Parent, c.Child)
+	have, err := readSchemas(t.tx, c.Child)
 	if err != nil {
 		return err
 	}
-	for i, doc := range adopt {
-		if err := t.tx.Bucket(bucketSchemas).Put(numbered(c.Child, i+1), doc); err != nil {
-			return err
-		}
+	history, err := t.adopt(c.Parent, c.Child, have, bytes.Equal)
+	if err != nil {
+		return err
+	}
+	return t.link(parent, child, c, history)
+}
+
+// link writes a link that was checked; history is what the child adopts.
+func (t *txn) link(parent, child model.Topic, c AttachChild, history [][]byte) error {
+	if err := t.adoptHistory(c.Child, history); err != nil {
+		return err
 	}
 	parent.Children = append(parent.Children, c.Child)
 	child.Parent, child.AttachEpoch, child.FanoutDelayMS, child.AttachOffsets = c.Parent, c.Epoch, c.DelayMS, c.Offsets
@@ -87,10 +95,15 @@ func (c DetachChild) apply(t *txn) error {
 	if err != nil {
 		return err
 	}
-	if child.Parent != c.Parent || !slices.Contains(parent.Children, c.Child) {
-		return refusef(model.ErrConflict, "%q is not a child of %q", c.Child, c.Parent)
+	return t.unlink(parent, child)
+}
+
+// unlink ends a link, refused with ErrConflict when there is none.
+func (t *txn) unlink(parent, child model.Topic) error {
+	if child.Parent != parent.Name || !slices.Contains(parent.Children, child.Name) {
+		return refusef(model.ErrConflict, "%q is not a child of %q", child.Name, parent.Name)
 	}
-	if err := t.forgetChild(c.Parent, c.Child); err != nil {
+	if err := t.forgetChild(parent.Name, child.Name); err != nil {
 		return err
 	}
 	return t.putTopic(unlinked(child))

@@ -40,7 +40,7 @@ func (c RegisterMember) apply(t *txn) error {
 }
 
 func (t *txn) putMember(m model.Member) error {
-	t.members = true
+	t.moved[DomainMembers] = true
 	return t.put(bucketMembers, []byte(m.ID), m)
 }
 
@@ -115,7 +115,7 @@ func (c RemoveMember) apply(t *txn) error {
 	if err := t.ownsNothing(c.ID); err != nil {
 		return err
 	}
-	t.members = true
+	t.moved[DomainMembers] = true
 	if err := t.tx.Bucket(bucketMembers).Delete([]byte(c.ID)); err != nil {
 		return err
 	}

@@ -164,7 +164,7 @@ func (f *fsm) load() (err error) {
 		if err != nil {
 			return err
 		}
-		ch, err := readAll(tx, f.catalog.intern)
+		ch, err := readAll(tx, f.catalog)
 		if err != nil {
 			return err
 		}

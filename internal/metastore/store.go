@@ -1,6 +1,7 @@
 package metastore
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -81,10 +82,6 @@ type Result struct {
 // Topic returns the view of a topic: one map load, no lock, no database.
 func (s *Store) Topic(name string) (*model.TopicView, bool) { return s.fsm.catalog.topic(name) }
 
-// TopicsVersion moves after every change of a topic or its placement is visible:
-// while it stands, Topic answers as before.
-func (s *Store) TopicsVersion() uint64 { return s.fsm.catalog.version.Load() }
-
 // Range calls f with every topic, in no order, until it returns false. Topics
 // that change meanwhile may or may not be seen.
 func (s *Store) Range(f func(*model.TopicView) bool) { s.fsm.catalog.forEach(f) }
@@ -137,10 +134,31 @@ func (s *Store) Subscribe(f func(name string, v *model.TopicView)) (cancel func(
 // Schemas reads a topic's schema history; version n is at index n-1.
 func (s *Store) Schemas(topic string) (history [][]byte, err error) {
 	err = s.fsm.view(func(tx *bbolt.Tx) (err error) {
-		history, err = newTxn(tx).schemas(topic)
+		history, err = readSchemas(tx, topic)
 		return err
 	})
 	return history, err
+}
+
+// LatestSchema reads the newest schema version of a topic and nothing of the older
+// ones; version 0 is a topic without schema.
+func (s *Store) LatestSchema(topic string) (doc []byte, version int, err error) {
+	err = s.fsm.view(func(tx *bbolt.Tx) error {
+		if version = latestSchema(tx, topic); version > 0 {
+			doc = bytes.Clone(tx.Bucket(bucketSchemas).Get(numbered(topic, version)))
+		}
+		return nil
+	})
+	return doc, version, err
+}
+
+// SchemaBytes is what the versions of a topic, and of all topics, add up to.
+func (s *Store) SchemaBytes(topic string) (ofTopic, ofCluster int64, err error) {
+	err = s.fsm.view(func(tx *bbolt.Tx) (err error) {
+		ofTopic, err = schemaSize(tx, topic)
+		return err
+	})
+	return ofTopic, s.fsm.catalog.schemaBytes.Load(), err
 }
 
 // Propose commits a command and returns once this node's replica shows it. A

@@ -17,8 +17,22 @@ type CreateTopic struct {
 func (CreateTopic) Type() EntryType { return TypeCreateTopic }
 
 func (c CreateTopic) apply(t *txn) error {
-	rec := c.Topic
-	rec.Children, rec.Parent, rec.AttachEpoch, rec.AttachOffsets, rec.FanoutDelayMS = nil, "", "", nil, 0
+	rec := unlinked(c.Topic)
+	rec.Children = nil
+	if err := t.checkNewTopic(&rec, c.Owners); err != nil {
+		return err
+	}
+	if err := t.clearName(rec.Name); err != nil {
+		return err
+	}
+	if err := t.putTopic(rec); err != nil {
+		return err
+	}
+	return t.place(rec.Name, 0, c.Owners)
+}
+
+// checkNewTopic refuses a topic that cannot be created, or is there already.
+func (t *txn) checkNewTopic(rec *model.Topic, owners []string) error {
 	if err := model.PathElement(rec.Name); err != nil {
 		return refusef(model.ErrInvalid, "%w", err)
 	}
@@ -31,19 +45,16 @@ func (c CreateTopic) apply(t *txn) error {
 	if t.tx.Bucket(bucketTopics).Get([]byte(rec.Name)) != nil {
 		return refuse(model.ErrTopicExists)
 	}
-	if err := t.checkOwners(c.Owners, rec.Partitions); err != nil {
+	return t.checkOwners(owners, rec.Partitions)
+}
+
+// clearName drops the rows under a topic's name, for its end or a new beginning.
+func (t *txn) clearName(name string) error {
+	t.touch(name, touchAll)
+	if err := t.dropRows(bucketAssignments, name); err != nil {
 		return err
 	}
-	if err := t.dropRows(bucketAssignments, rec.Name); err != nil {
-		return err
-	}
-	if err := t.dropRows(bucketSchemas, rec.Name); err != nil {
-		return err
-	}
-	if err := t.putTopic(rec); err != nil {
-		return err
-	}
-	return t.place(rec.Name, 0, c.Owners)
+	return t.dropSchemas(name)
 }
 
 // checkOwners refuses more owners than partitions, and owners that may not own.
@@ -107,6 +118,11 @@ func (c UpdateTopic) apply(t *txn) error {
 	if err != nil {
 		return err
 	}
+	return t.alter(rec, c)
+}
+
+// alter writes a record with the fields that are set in c.
+func (t *txn) alter(rec model.Topic, c UpdateTopic) error {
 	before := rec.Partitions
 	if c.Partitions != nil {
 		if before != c.PartitionsFrom {
@@ -154,6 +170,11 @@ func (c DeleteTopic) apply(t *txn) error {
 	if err != nil {
 		return err
 	}
+	return t.deleteTopic(rec)
+}
+
+// deleteTopic deletes a record and everything under its name, and unlinks it.
+func (t *txn) deleteTopic(rec model.Topic) error {
 	if rec.Parent != "" {
 		if err := t.forgetChild(rec.Parent, rec.Name); err != nil {
 			return err
@@ -170,13 +191,9 @@ func (c DeleteTopic) apply(t *txn) error {
 			}
 		}
 	}
-	if err := t.dropRows(bucketAssignments, rec.Name); err != nil {
+	if err := t.clearName(rec.Name); err != nil {
 		return err
 	}
-	if err := t.dropRows(bucketSchemas, rec.Name); err != nil {
-		return err
-	}
-	t.touched[rec.Name] = struct{}{}
 	return t.tx.Bucket(bucketTopics).Delete([]byte(rec.Name))
 }
 

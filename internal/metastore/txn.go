@@ -34,13 +34,28 @@ const (
 // txn is one bbolt transaction being filled by a batch of entries, with what the
 // in-memory values must follow afterwards.
 type txn struct {
-	tx      *bbolt.Tx
-	touched map[string]struct{} // topics whose record or placement changed
-	members bool                // some member's record changed
-	users   bool                // some user's record changed
+	tx          *bbolt.Tx
+	before      *catalog          // as of the last transaction; read only
+	touched     map[string]touch  // topics, by what of them changed
+	schemaBytes int64             // change of what all schema versions add up to
+	moved       [domainCount]bool // domains besides those of the topics touched
 }
 
-func newTxn(tx *bbolt.Tx) *txn { return &txn{tx: tx, touched: map[string]struct{}{}} }
+func newTxn(tx *bbolt.Tx, before *catalog) *txn {
+	return &txn{tx: tx, before: before, touched: map[string]touch{}}
+}
+
+// touch says which parts of a topic a transaction changed.
+type touch uint8
+
+const (
+	touchRecord touch = 1 << iota
+	touchPlacement
+	touchSchema
+	touchAll = touchRecord | touchPlacement | touchSchema
+)
+
+func (t *txn) touch(topic string, what touch) { t.touched[topic] |= what }
 
 // refusal is the outcome of an entry that every node refuses alike.
 type refusal struct{ err error }
@@ -147,9 +162,19 @@ func (t *txn) topicLife(name string, id model.Incarnation) (model.Topic, error) 
 	return rec, err
 }
 
+// topicOf is the record of exactly this life of a name, or a refusal with
+// ErrTopicNotFound or ErrTopicChanged.
+func (t *txn) topicOf(name string, id model.Incarnation) (model.Topic, error) {
+	rec, err := t.topic(name)
+	if err == nil && rec.ID != id {
+		err = refuse(model.ErrTopicChanged)
+	}
+	return rec, err
+}
+
 func (t *txn) putTopic(rec model.Topic) error {
 	rec.Role = "" // derived from the links, never stored
-	t.touched[rec.Name] = struct{}{}
+	t.touch(rec.Name, touchRecord)
 	return t.put(bucketTopics, []byte(rec.Name), rec)
 }
 
@@ -165,7 +190,7 @@ func (t *txn) placement(topic string, p int) (placement, error) {
 }
 
 func (t *txn) putPlacement(topic string, p int, a placement) error {
-	t.touched[topic] = struct{}{}
+	t.touch(topic, touchPlacement)
 	return t.put(bucketAssignments, numbered(topic, p), a)
 }
 

@@ -34,7 +34,7 @@ func (c CreateUser) apply(t *txn) error {
 }
 
 func (t *txn) putUser(u model.Account) error {
-	t.users = true
+	t.moved[DomainUsers] = true
 	return t.put(bucketUsers, []byte(u.Username), u)
 }
 
@@ -92,6 +92,6 @@ func (c DeleteUser) apply(t *txn) error {
 	if c.Username == "" || t.tx.Bucket(bucketUsers).Get([]byte(c.Username)) == nil {
 		return refuse(model.ErrUserNotFound)
 	}
-	t.users = true
+	t.moved[DomainUsers] = true
 	return t.tx.Bucket(bucketUsers).Delete([]byte(c.Username))
 }

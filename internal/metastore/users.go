@@ -11,7 +11,7 @@ import (
 
 // UsersVersion moves after every change of a user is visible: what was read of the
 // users after loading a version is at least as new as it. One atomic load.
-func (s *Store) UsersVersion() uint64 { return s.fsm.catalog.usersVersion.Load() }
+func (s *Store) UsersVersion() uint64 { return s.Version(DomainUsers) }
 
 // User reads one user's record.
 func (s *Store) User(name string) (u model.Account, ok bool, err error) {

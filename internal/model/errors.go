@@ -20,6 +20,9 @@ var (
 	ErrInvalid = errors.New("invalid argument")
 	// ErrConflict: the request is well-formed but the current state refuses it.
 	ErrConflict = errors.New("conflict")
+	// ErrVersionExists: a schema version is not the one after the newest; read the
+	// history again and propose the next.
+	ErrVersionExists = errors.New("schema version already exists")
 	// ErrDelayedChild: a produce names a delay child.
 	ErrDelayedChild = errors.New("direct produce to a delayed child topic is not allowed")
 	// ErrBadHandle: a receipt handle does not decode.

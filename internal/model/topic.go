@@ -161,8 +161,19 @@ type Assignment struct {
 // or its placement changes. Hot paths hold and compare pointers.
 type TopicView struct {
 	Topic
-	Owners  []string // member id per partition; "" = unassigned
-	Targets []string // member id a move takes the partition to; nil when none moves
+	Owners        []string     // member id per partition; "" = unassigned
+	Targets       []string     // member id a move takes the partition to; nil when none moves
+	SchemaVersion int          // newest schema version, 0 = no schema
+	Versions      ViewVersions // of this node only
+}
+
+// ViewVersions are the counters of one name in the local replica: each moves with
+// every change of its part, and a name that is deleted and created again never
+// repeats one. They say nothing on another node, or after a restart.
+type ViewVersions struct {
+	Topic      uint64 // the record: settings, owner, links
+	Assignment uint64 // owners and move targets
+	Schema     uint64 // the schema history: the key of a loaded schema
 }
 
 // OwnerOf returns the member that owns partition p, "" when p is out of range or

@@ -47,7 +47,9 @@ func TestCommandsInTheDocuments(t *testing.T) {
 			t.Skipf("%s is not installed", tool)
 		}
 	}
-	for _, name := range []string{"README.md"} {
+	for _, name := range []string{
+		"README.md", "docs/quickstart.md", "docs/producing.md", "docs/consuming.md", "docs/retries.md", "docs/replay.md",
+	} {
 		t.Run(name, func(t *testing.T) {
 			node := testutil.NewNode(t, t.TempDir())
 			node.Start()

@@ -53,6 +53,9 @@ var (
 	ErrDiskReserve = errors.New("disk almost full")
 	// ErrTooLarge: a message, key and payload together, does not fit a WAL record.
 	ErrTooLarge = errors.New("message too large")
+	// ErrSchemaBusy: no slot to check a payload in came free in time; nothing was
+	// stored.
+	ErrSchemaBusy = errors.New("schema: validation capacity busy, retry")
 	// ErrCorrupt: bytes on disk do not decode; wrapped with file, position and reason.
 	ErrCorrupt = errors.New("corrupt")
 )

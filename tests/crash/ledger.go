@@ -56,7 +56,8 @@ type place struct {
 // stored is what was seen of one copy.
 type stored struct {
 	id    string
-	acked time.Time // when the 204 of its ack was received; zero = never
+	sent  time.Time // when the ack that got a 204 was sent
+	acked time.Time // when that 204 was noted; zero = never
 }
 
 // ledger records every answer clients got. Safe for concurrent use.
@@ -126,7 +127,7 @@ func (l *ledger) deliver(d client.Delivery, began time.Time, window time.Duratio
 		l.copies[at] = &stored{id: m.ID}
 	case c.id != m.ID:
 		l.problem("O5: partition %d offset %d held %s and now holds %s", d.Partition, d.Offset, c.id, m.ID)
-	case !c.acked.IsZero() && began.After(c.acked) && l.forgivable(c.acked, window):
+	case !c.acked.IsZero() && began.After(c.acked) && l.forgivable(c, window):
 		l.late++
 	case !c.acked.IsZero() && began.After(c.acked):
 		l.problem("O3: %s at partition %d offset %d delivered again %v after its ack, no crash within %v of it",
@@ -135,22 +136,24 @@ func (l *ledger) deliver(d client.Delivery, began time.Time, window time.Duratio
 	return m.ID
 }
 
-// forgivable reports whether a kill came within window after an ack.
-func (l *ledger) forgivable(acked time.Time, window time.Duration) bool {
+// forgivable reports whether a kill came while the ack was under way or within window
+// after it.
+func (l *ledger) forgivable(c *stored, window time.Duration) bool {
 	for _, f := range l.faults {
-		if d := f.Sub(acked); d >= 0 && d <= window {
+		if f.After(c.sent) && f.Sub(c.acked) <= window {
 			return true
 		}
 	}
 	return false
 }
 
-func (l *ledger) acked(id string, d client.Delivery) {
+// acked notes that the ack of d, sent at the given time, was answered 204.
+func (l *ledger) acked(id string, d client.Delivery, sent time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.messages[id].acked = true
 	if c := l.copies[place{d.Partition, d.Offset}]; c != nil {
-		c.acked = time.Now()
+		c.sent, c.acked = sent, time.Now()
 	}
 }
 

@@ -222,8 +222,11 @@ func (l *load) consumeOnce(c *client.Client, batch bool, ack func() bool) (int, 
 	}
 	for _, d := range ds {
 		id := l.ledger.deliver(d, began, ackWindow)
-		if id != "" && ack() && c.Ack(ctx, l.topic, d.Handle) == nil {
-			l.ledger.acked(id, d)
+		if id == "" || !ack() {
+			continue
+		}
+		if sent := time.Now(); c.Ack(ctx, l.topic, d.Handle) == nil {
+			l.ledger.acked(id, d, sent)
 		}
 	}
 	return len(ds), nil

@@ -228,6 +228,9 @@ func TestRerouteLines(t *testing.T) {
 				if n := l.count("rerouting produce records for " + reason + " partition owner"); n != 2 {
 					t.Fatalf("%d lines in 80 s, want 2:\n%s", n, l.b.String())
 				}
+				if n := l.count("produce dispatcher: a commit failed; its records stay in the WAL and are tried again"); n != 2 {
+					t.Fatalf("%d lines about failed commits in 80 s, want 2:\n%s", n, l.b.String())
+				}
 				if in.Backlog() > 5 {
 					t.Fatalf("backlog %d: something holds the checkpoint", in.Backlog())
 				}

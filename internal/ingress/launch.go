@@ -225,6 +225,8 @@ func (s *scheduler) landed(r *result, now time.Time) {
 	default:
 		if o == refused {
 			s.note.refused(d, f, r.err, now)
+		} else if len(r.gone) == 0 {
+			s.note.failed(d, f, r.err, now)
 		}
 		if s.putBack(f, r.err, now); o == failed && d.rerouting(now) && s.routable(d, now) {
 			act = act&^keepProbe | rescan // another partition takes the probe as well

@@ -2,8 +2,11 @@ package ingress
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"time"
+
+	"github.com/narad-mq/narad/internal/model"
 )
 
 // discardNotesMax bounds the distinct discards collected between two flushes;
@@ -62,6 +65,16 @@ func (n *notes) rerouted(from, to *destination, now time.Time) {
 		return
 	}
 	n.warn("rerouting produce records for stuck partition owner", append(args, "err", from.lastErr)...)
+}
+
+// failed tells that a commit failed, which a partition without another to take its
+// records would not show otherwise.
+func (n *notes) failed(d *destination, f *flight, err error, now time.Time) {
+	if errors.Is(err, context.Canceled) || errors.Is(err, model.ErrTopicNotFound) {
+		return // a stop, and a topic whose end is being confirmed
+	}
+	n.warnLimited(now, "produce dispatcher: a commit failed; its records stay in the WAL and are tried again",
+		"topic", d.topic.name, "partition", d.partition, "owner", f.owner.node, "records", len(f.items), "err", err)
 }
 
 // refused tells that an owner holds another incarnation.

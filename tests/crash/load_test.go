@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -134,7 +135,7 @@ func (f *follower) get() *client.Client {
 		if f.c != nil {
 			f.c.Close()
 		}
-		c, err := client.New(u, client.WithTimeout(5*time.Second), client.WithRetries(1))
+		c, err := client.New(u, client.WithTimeout(5*time.Second), client.WithRetries(1), client.WithBreaker(math.MaxInt, time.Second))
 		if err != nil {
 			f.l.t.Error(err)
 		}

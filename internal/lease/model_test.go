@@ -103,6 +103,18 @@ func (n *naive) resolve(o int64, set map[int64]bool) {
 	n.advance()
 }
 
+func (n *naive) corruptRange(from, to int64) (count int64) {
+	for o := from; o < to; o++ {
+		if n.free(o) {
+			delete(n.counts, o)
+			n.corrupt[o] = true
+			count++
+		}
+	}
+	n.advance()
+	return count
+}
+
 func (n *naive) advance() {
 	for n.acked[n.committed+1] || n.corrupt[n.committed+1] {
 		n.committed++
@@ -298,6 +310,19 @@ func (p *pair) actions() map[string]func(*rapid.T) {
 			}
 			if ev.Dirty != (committed != p.model.committed) {
 				t.Fatalf("corrupt: dirty %v", ev.Dirty)
+			}
+			p.mustWake(t, avail, ev)
+		},
+		"corrupt range": func(t *rapid.T) {
+			avail, committed := p.model.available(p.hwm), p.model.committed
+			from := rapid.Int64Range(0, p.hwm).Draw(t, "from")
+			to := rapid.Int64Range(from, p.hwm).Draw(t, "to")
+			n, ev := p.real.CorruptRange(from, to)
+			if want := p.model.corruptRange(from, to); n != want {
+				t.Fatalf("corrupt range [%d,%d): %d, want %d", from, to, n, want)
+			}
+			if ev.Dirty != (committed != p.model.committed) {
+				t.Fatalf("corrupt range: dirty %v", ev.Dirty)
 			}
 			p.mustWake(t, avail, ev)
 		},

@@ -1,6 +1,7 @@
 package lease
 
 import (
+	"math"
 	"slices"
 	"sort"
 
@@ -41,6 +42,14 @@ func (s *runs) skip(x int64) int64 {
 	return x
 }
 
+// next is where the first run above x starts, MaxInt64 if there is none.
+func (s *runs) next(x int64) int64 {
+	if i := s.after(x); i < len(s.live()) {
+		return s.live()[i].Start
+	}
+	return math.MaxInt64
+}
+
 // within counts the offsets of the set in [from, to).
 func (s *runs) within(from, to int64) (n int64) {
 	live := s.live()
@@ -51,22 +60,25 @@ func (s *runs) within(from, to int64) (n int64) {
 }
 
 // add puts in an offset that is not in the set.
-func (s *runs) add(offset int64) {
-	s.size++
-	i := s.after(offset)
+func (s *runs) add(offset int64) { s.addRun(model.Run{Start: offset, End: offset + 1}) }
+
+// addRun puts in a run that shares no offset with the set.
+func (s *runs) addRun(r model.Run) {
+	s.size += r.End - r.Start
+	i := s.after(r.Start)
 	live := s.live()
-	joinsPrev := i > 0 && live[i-1].End == offset
-	joinsNext := i < len(live) && live[i].Start == offset+1
+	joinsPrev := i > 0 && live[i-1].End == r.Start
+	joinsNext := i < len(live) && live[i].Start == r.End
 	switch {
 	case joinsPrev && joinsNext:
 		live[i-1].End = live[i].End
 		s.remove(i)
 	case joinsPrev:
-		live[i-1].End++
+		live[i-1].End = r.End
 	case joinsNext:
-		live[i].Start--
+		live[i].Start = r.Start
 	default:
-		s.insert(i, model.Run{Start: offset, End: offset + 1})
+		s.insert(i, r)
 	}
 }
 

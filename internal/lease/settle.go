@@ -60,6 +60,37 @@ func (t *Table) Corrupt(offset, nonce int64) (Event, bool) {
 	return Event{Dirty: t.committed != committed, Wake: was && !t.blocked()}, true
 }
 
+// CorruptRange resolves every offset of [from, to) that is neither resolved nor leased,
+// and says how many there were: what lies behind a record that can never be read, when
+// a whole stretch of the log is damaged. It takes time by the number of runs and
+// returned records, not of offsets. The caller counts and logs it (invariant C8).
+func (t *Table) CorruptRange(from, to int64) (n int64, ev Event) {
+	was, committed := t.blocked(), t.committed
+	kept := t.returned[:0]
+	for _, r := range t.returned {
+		if r.offset < from || r.offset >= to {
+			kept = append(kept, r)
+			continue
+		}
+		t.corrupt.add(r.offset)
+		n++
+	}
+	t.returned = kept
+	t.returned.fix()
+	for x := max(from, t.next); x < to; {
+		if y := t.corrupt.skip(t.ahead.skip(x)); y != x {
+			x = y
+			continue
+		}
+		end := min(to, t.ahead.next(x), t.corrupt.next(x))
+		t.corrupt.addRun(model.Run{Start: x, End: end})
+		n += end - x
+		x = end
+	}
+	t.advance()
+	return n, Event{Dirty: t.committed != committed, Wake: was && !t.blocked()}
+}
+
 // Jump moves the frontier to oldest, the log's oldest retained offset, when it is
 // behind: everything below is gone, leases included. from is the frontier it
 // left; moved is false when there was no gap. The caller counts and logs it.

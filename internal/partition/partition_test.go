@@ -421,6 +421,38 @@ func TestC_24_CorruptRecordIsSkippedCountedAndLogged(t *testing.T) { // C8
 	}
 }
 
+// C8, F24: thousands of records of a sealed segment that is gone are one step, one line
+// and exact counters; the take that meets them answers with what lies behind.
+func TestC_24_LongDamageIsOneStep(t *testing.T) {
+	const records = 10_000
+	r := newRig(t, func(o *Options) { o.Log.SegmentBytes = 1 << 10 })
+	r.commit("before")
+	if err := r.Close(); err != nil {
+		t.Fatal(err)
+	}
+	r.open(func(o *Options) { o.Log.SegmentBytes = 1 }) // seals at every commit
+	r.commit("sealed")
+	r.commit(make([]string, records)...)
+	r.commit("behind")
+	if err := r.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.sim.Remove(dir + fmt.Sprintf("/%020d.log", 2)); err != nil {
+		t.Fatal(err)
+	}
+	r.open()
+	ds := r.take(10)
+	if len(ds) != 3 || string(ds[1].Payload) != "sealed" || string(ds[2].Payload) != "behind" {
+		t.Fatalf("delivered %d: %v", len(ds), ds)
+	}
+	if got := promtest.ToFloat64(r.counters.CorruptSkipped); got != records {
+		t.Errorf("counted %v, want %d", got, records)
+	}
+	if n := strings.Count(r.log.String(), "skipped permanently-unreadable record"); n != 1 {
+		t.Errorf("%d log lines, want 1", n)
+	}
+}
+
 func TestC_26_RetentionGapIsJumpedInOneStep(t *testing.T) { // C8
 	r := newRig(t, func(o *Options) { o.Log.SegmentBytes, o.Log.MaxAge = 200, time.Hour })
 	for i := range 50 {

@@ -187,13 +187,14 @@ func (p *Partition) resolve(leases []lease.Lease, err error) ([]lease.Lease, err
 		end := leases[0].Offset + 1
 		var damage *commitlog.DamageError
 		if errors.As(err, &damage) {
-			end = max(end, damage.Next) // all of the gap at once
+			end = max(end, min(damage.Next, p.log.HighWatermark())) // all of the gap at once
 		}
-		for len(leases) > 0 && leases[0].Offset < end {
-			p.skip(s, leases[0], err)
-			leases = leases[1:]
+		mine := 0
+		for mine < len(leases) && leases[mine].Offset < end {
+			mine++
 		}
-		return leases, nil
+		p.skip(s, leases[:mine], end, err)
+		return leases[mine:], nil
 	}
 	return leases, err
 }
@@ -214,24 +215,32 @@ func (p *Partition) jump(s *shard, oldest int64) {
 	p.after(s, ev)
 }
 
-// skip gives up a record whose bytes are damaged for good.
-func (p *Partition) skip(s *shard, l lease.Lease, cause error) {
+// skip gives up records whose bytes are damaged for good: the leased ones, and all
+// behind the first of them and below end that nobody holds. A stretch of any length is
+// one step and one line.
+func (p *Partition) skip(s *shard, leases []lease.Lease, end int64, cause error) {
+	var all lease.Event
+	skipped := int64(0)
 	s.mu.Lock()
-	var (
-		ev lease.Event
-		ok bool
-	)
 	if !s.gone {
-		ev, ok = s.table.Corrupt(l.Offset, l.Nonce)
+		for _, l := range leases {
+			if ev, ok := s.table.Corrupt(l.Offset, l.Nonce); ok {
+				skipped++
+				all.Dirty, all.Wake = all.Dirty || ev.Dirty, all.Wake || ev.Wake
+			}
+		}
+		n, ev := s.table.CorruptRange(leases[0].Offset, end)
+		skipped += n
+		all.Dirty, all.Wake = all.Dirty || ev.Dirty, all.Wake || ev.Wake
 	}
 	s.mu.Unlock()
-	if !ok {
+	if skipped == 0 {
 		return
 	}
-	p.counters.CorruptSkipped.Inc()
-	p.logger.Warn("skipped permanently-unreadable record",
-		"topic", p.key.Topic, "partition", p.key.Partition, "offset", l.Offset, "err", cause)
-	p.after(s, ev)
+	p.counters.CorruptSkipped.Add(float64(skipped))
+	p.logger.Warn("skipped permanently-unreadable record", "topic", p.key.Topic, "partition", p.key.Partition,
+		"offset", leases[0].Offset, "records", skipped, "err", cause)
+	p.after(s, all)
 }
 
 // Read is a replay read: no lease, no effect on queue state. ok is false at or past

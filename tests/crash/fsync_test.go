@@ -159,8 +159,8 @@ func TestF12PoisonedPartitionIsReroutedAround(t *testing.T) {
 func (l *load) waitVisible(partition int, n int64) {
 	l.t.Helper()
 	testutil.Eventually(l.t, patience, func() bool {
-		_, ok, err := l.client().Read(l.t.Context(), l.topic, partition, n-1)
-		return ok && err == nil
+		d, err := l.client().DescribeTopic(l.t.Context(), l.topic)
+		return err == nil && d.PartitionStats[partition].HighWatermark >= n
 	}, fmt.Sprintf("partition %d to show %d records", partition, n))
 }
 

@@ -1,10 +1,7 @@
 package client
 
 import (
-	"encoding/base64"
 	"encoding/json"
-	"errors"
-	"fmt"
 	"time"
 )
 
@@ -36,7 +33,9 @@ type Message struct {
 	Pin     Pin    // the partition to store it in; wins over Key
 }
 
-// Delivery is a message handed out: leased (Handle set) or replayed (Handle empty).
+// Delivery is a message handed out: leased (Handle set) or replayed (Handle empty). Its
+// Payload and Raw may share the memory of the answer it came in with the messages that
+// came with it; copy what is kept for long.
 type Delivery struct {
 	Topic     string
 	Partition int
@@ -53,55 +52,4 @@ type Delivery struct {
 	Timestamp     time.Time // commit time, to the second
 	Handle        string    // names this lease; "" on a replay
 	DeliveryCount int       // 1 for the first delivery by the owner process; 0 on a replay
-}
-
-// wireMessage is the message object of the HTTP API.
-type wireMessage struct {
-	Topic           string          `json:"topic"`
-	Partition       int             `json:"partition"`
-	Offset          int64           `json:"offset"`
-	Key             *string         `json:"key"`
-	KeyEncoding     string          `json:"key_encoding"`
-	Payload         json.RawMessage `json:"payload"`
-	PayloadEncoding string          `json:"payload_encoding"`
-	Timestamp       int64           `json:"timestamp"`
-	ReceiptHandle   string          `json:"receipt_handle"`
-	DeliveryCount   int             `json:"delivery_count"`
-}
-
-var errEncoding = errors.New("unknown encoding")
-
-func (w *wireMessage) delivery() (Delivery, error) {
-	d := Delivery{
-		Topic: w.Topic, Partition: w.Partition, Offset: w.Offset, Raw: w.Payload, Payload: w.Payload,
-		Binary: w.PayloadEncoding != "", Timestamp: time.Unix(w.Timestamp, 0), Handle: w.ReceiptHandle, DeliveryCount: w.DeliveryCount,
-	}
-	var err error
-	if w.Key != nil {
-		if d.Key, err = decodeText(*w.Key, w.KeyEncoding); err != nil {
-			return d, fmt.Errorf("narad client: key of %s/%d@%d: %w", w.Topic, w.Partition, w.Offset, err)
-		}
-	}
-	if len(w.Payload) > 0 && w.Payload[0] == '"' {
-		var s string
-		if err = json.Unmarshal(w.Payload, &s); err == nil {
-			d.Payload, err = decodeText(s, w.PayloadEncoding)
-		}
-	} else if w.PayloadEncoding != "" {
-		err = fmt.Errorf("%w %q of what is no string", errEncoding, w.PayloadEncoding)
-	}
-	if err != nil {
-		return d, fmt.Errorf("narad client: payload of %s/%d@%d: %w", w.Topic, w.Partition, w.Offset, err)
-	}
-	return d, nil
-}
-
-func decodeText(s, encoding string) ([]byte, error) {
-	switch encoding {
-	case "":
-		return []byte(s), nil
-	case "base64":
-		return base64.StdEncoding.DecodeString(s)
-	}
-	return nil, fmt.Errorf("%w %q", errEncoding, encoding)
 }

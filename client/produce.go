@@ -3,7 +3,6 @@ package client
 import (
 	"context"
 	"encoding/base64"
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -49,16 +48,16 @@ func (c *Client) ProduceBatch(ctx context.Context, topic string, ms []Message) e
 	if len(body) > BatchBytesMax {
 		return fmt.Errorf("produce to %s: %w: %d bytes, at most %d", topic, ErrBatchFull, len(body), BatchBytesMax)
 	}
-	return c.produceBody(ctx, topic, body)
+	_, err := c.produceBody(ctx, topic, body)
+	return err
 }
 
 // produceBody sends an encoded batch.
-func (c *Client) produceBody(ctx context.Context, topic string, body []byte) error {
-	_, err := c.do(ctx, &request{
+func (c *Client) produceBody(ctx context.Context, topic string, body []byte) (reply, error) {
+	return c.do(ctx, &request{
 		op: opProduce, method: http.MethodPost, path: topicPath(topic, "/produce/batch"),
 		body: body, contentType: jsonType, want: http.StatusAccepted,
 	})
-	return err
 }
 
 // check refuses what no server takes.
@@ -113,14 +112,6 @@ func appendMessage(b []byte, m *Message) []byte {
 	}
 	return append(b, '}')
 }
-
-// plainJSON reports whether p survives being embedded: one JSON value with nothing
-// around it.
-func plainJSON(p []byte) bool {
-	return len(p) > 0 && !space(p[0]) && !space(p[len(p)-1]) && utf8.Valid(p) && json.Valid(p)
-}
-
-func space(c byte) bool { return c == ' ' || c == '\t' || c == '\n' || c == '\r' }
 
 func appendBase64(b, p []byte) []byte {
 	b = append(b, '"')

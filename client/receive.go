@@ -2,8 +2,6 @@ package client
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -40,20 +38,11 @@ func (c *Client) Receive(ctx context.Context, topic string, o ReceiveOptions) ([
 	if err != nil || rep.status == http.StatusNoContent {
 		return nil, err
 	}
-	var w struct{ Messages []wireMessage }
-	if err := json.Unmarshal(rep.body, &w); err != nil {
+	ds, bad, err := decodeMessages(rep.body, topic)
+	if err != nil {
 		return nil, fmt.Errorf("narad client: receive from %s: answer: %w", topic, err)
 	}
-	out := make([]Delivery, 0, len(w.Messages))
-	for i := range w.Messages {
-		d, bad := w.Messages[i].delivery()
-		if bad != nil {
-			err = errors.Join(err, bad)
-			continue
-		}
-		out = append(out, d)
-	}
-	return out, err
+	return ds, bad
 }
 
 // Read returns the message at an offset without leasing it; false means the offset
@@ -65,10 +54,6 @@ func (c *Client) Read(ctx context.Context, topic string, partition int, offset i
 	if err != nil || rep.status == http.StatusNoContent {
 		return Delivery{}, false, err
 	}
-	var w wireMessage
-	if err := json.Unmarshal(rep.body, &w); err != nil {
-		return Delivery{}, false, fmt.Errorf("narad client: read %s/%d@%d: answer: %w", topic, partition, offset, err)
-	}
-	d, err := w.delivery()
+	d, err := decodeMessage(rep.body, topic)
 	return d, err == nil, err
 }

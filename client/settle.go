@@ -60,20 +60,22 @@ func (c *Client) settle(ctx context.Context, topic, handle string, m mode) error
 // their owner could not take. It returns one error per handle, in order: nil where
 // the ack was applied. The second result says that the request as a whole failed.
 func (c *Client) AckBatch(ctx context.Context, topic string, handles []string) ([]error, error) {
-	return c.settleBatch(ctx, topic, handles, modeAck)
+	return c.settleBatch(ctx, topic, handles, modeAck, c.opt.retries)
 }
 
 // ExtendBatch is AckBatch for Extend.
 func (c *Client) ExtendBatch(ctx context.Context, topic string, handles []string) ([]error, error) {
-	return c.settleBatch(ctx, topic, handles, modeExtend)
+	return c.settleBatch(ctx, topic, handles, modeExtend, c.opt.retries)
 }
 
 // NackBatch is AckBatch for Nack.
 func (c *Client) NackBatch(ctx context.Context, topic string, handles []string) ([]error, error) {
-	return c.settleBatch(ctx, topic, handles, modeNack)
+	return c.settleBatch(ctx, topic, handles, modeNack, c.opt.retries)
 }
 
-func (c *Client) settleBatch(ctx context.Context, topic string, handles []string, m mode) ([]error, error) {
+// settleBatch sends one batch, and what its owners could not take again until limit
+// attempts were made. A request that fails as a whole is repeated as any other.
+func (c *Client) settleBatch(ctx context.Context, topic string, handles []string, m mode, limit int) ([]error, error) {
 	var (
 		out    = make([]error, len(handles))
 		unsure = make([]bool, len(handles))
@@ -105,7 +107,7 @@ func (c *Client) settleBatch(ctx context.Context, topic string, handles []string
 				again = append(again, i)
 			}
 		}
-		if left = again; len(left) == 0 || err != nil || attempt >= c.opt.retries || !pause(ctx, c.backoff(attempt)) {
+		if left = again; len(left) == 0 || err != nil || attempt >= limit || !pause(ctx, c.backoff(attempt)) {
 			return out, nil
 		}
 		now = make([]string, len(left))

@@ -24,21 +24,37 @@ func encodeHandles(handles []string) []byte {
 // decodeResults reads the answer to a batch settlement: nil per handle that was
 // settled, an *Error per one that was not.
 func decodeResults(body []byte) ([]error, error) {
-	var out struct {
-		Results []struct {
-			Status int
-			Error  string
-			Code   string
+	var errs []error
+	err := members(body, func(name, value []byte) error {
+		if string(name) != "results" {
+			return nil
 		}
+		return elements(trim(value), func(p []byte) error {
+			e, err := decodeResult(p)
+			errs = append(errs, e)
+			return err
+		})
+	})
+	return errs, err
+}
+
+// settled is the result of a handle that was settled, as the server writes it.
+const settled = `{"status":204}`
+
+func decodeResult(p []byte) (refused, err error) {
+	if string(p) == settled {
+		return nil, nil
 	}
-	if err := json.Unmarshal(body, &out); err != nil {
+	var r struct {
+		Status int
+		Error  string
+		Code   string
+	}
+	if err := json.Unmarshal(p, &r); err != nil {
 		return nil, err
 	}
-	errs := make([]error, len(out.Results))
-	for i, r := range out.Results {
-		if r.Status != http.StatusNoContent {
-			errs[i] = &Error{Status: r.Status, Code: r.Code, Message: r.Error}
-		}
+	if r.Status == http.StatusNoContent {
+		return nil, nil
 	}
-	return errs, nil
+	return &Error{Status: r.Status, Code: r.Code, Message: r.Error}, nil
 }

@@ -125,7 +125,7 @@ type fsmFacts struct {
 
 // inspectFSM reads fsm.db without writing a byte to it. A database that applied an
 // entry type this build does not know is refused.
-func inspectFSM(path string) (facts fsmFacts, err error) {
+func inspectFSM(path string, knows EntryType) (facts fsmFacts, err error) {
 	ok, err := exists(path)
 	if err != nil || !ok {
 		return fsmFacts{}, err
@@ -150,8 +150,8 @@ func inspectFSM(path string) (facts fsmFacts, err error) {
 		}
 		return nil
 	})
-	if err == nil && facts.meta.newest > NewestType {
-		err = newerDatabase(path, facts.meta.newest)
+	if err == nil && facts.meta.newest > knows {
+		err = newerDatabase(path, facts.meta.newest, knows)
 	}
 	return facts, err
 }
@@ -159,9 +159,9 @@ func inspectFSM(path string) (facts fsmFacts, err error) {
 // errNewerDatabase: the file applied an entry type this build does not know.
 var errNewerDatabase = errors.New("written by a newer Narad release than this build")
 
-func newerDatabase(path string, newest EntryType) error {
+func newerDatabase(path string, newest, knows EntryType) error {
 	return fmt.Errorf("%s: %w: it has applied entry type %d, this build applies 1 to %d",
-		path, errNewerDatabase, uint8(newest), uint8(NewestType))
+		path, errNewerDatabase, uint8(newest), uint8(knows))
 }
 
 // recoverDamage turns a panic of bbolt, its answer to pages that make no sense,

@@ -186,7 +186,7 @@ func encodeEntry(c Command) ([]byte, error) {
 
 // decodeEntry is the inverse of encodeEntry. The error is errUndecodable, which
 // every node's log holds alike, or errUnknownType, which stops this node.
-func decodeEntry(b []byte) (Command, error) {
+func decodeEntry(b []byte, newest EntryType) (Command, error) {
 	if len(b) == 0 || b[0] == 0 {
 		return nil, fmt.Errorf("%w: no entry type", errUndecodable)
 	}
@@ -194,8 +194,8 @@ func decodeEntry(b []byte) (Command, error) {
 		return nil, fmt.Errorf("%w: %d bytes, at most %d", errUndecodable, len(b), EntryBytesMax)
 	}
 	t := EntryType(b[0])
-	if !t.Known() {
-		return nil, fmt.Errorf("%w %d, this build applies 1 to %d", errUnknownType, b[0], uint8(NewestType))
+	if t > newest {
+		return nil, fmt.Errorf("%w %d, this build applies 1 to %d", errUnknownType, b[0], uint8(newest))
 	}
 	c, err := registry[t].decode(b[1:])
 	if err != nil {

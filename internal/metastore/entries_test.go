@@ -68,7 +68,7 @@ func TestEveryTypeIsRegisteredAndSurvivesTheWire(t *testing.T) {
 		if b[0] != byte(n) {
 			t.Errorf("%s is logged as %d", n, b[0])
 		}
-		got, err := decodeEntry(b)
+		got, err := decodeEntry(b, NewestType)
 		if err != nil || !reflect.DeepEqual(got, c) {
 			t.Errorf("%s came back as %+v, %v; want %+v", n, got, err, c)
 		}
@@ -94,7 +94,7 @@ func TestEntryGoldenVectors(t *testing.T) {
 		{"\x20" + `{"username":"u"}`, "user delete that releases its topics"},
 		{"\x04" + `{"topic":"t","version":1,"schema":{"type":"object"}}`, "put schema version"},
 	} {
-		got, err := decodeEntry([]byte(c.wire))
+		got, err := decodeEntry([]byte(c.wire), NewestType)
 		if err != nil || got.Type().String() != c.typ {
 			t.Errorf("%q: %v, %v", c.wire, got, err)
 			continue
@@ -123,7 +123,7 @@ func TestDecodeEntryRefuses(t *testing.T) {
 		{"too large", append([]byte{3}, bytes.Repeat([]byte(" "), EntryBytesMax)...), errUndecodable},
 		{"newer type", []byte{byte(NewestType) + 1, '{', '}'}, errUnknownType},
 	} {
-		if _, err := decodeEntry(c.b); !errors.Is(err, c.want) {
+		if _, err := decodeEntry(c.b, NewestType); !errors.Is(err, c.want) {
 			t.Errorf("%s: %v", c.name, err)
 		}
 	}
@@ -141,7 +141,7 @@ func TestEntryAtTheBound(t *testing.T) {
 	if len(b) != EntryBytesMax {
 		t.Fatalf("%d bytes at the bound", len(b))
 	}
-	if _, err := decodeEntry(b); err != nil {
+	if _, err := decodeEntry(b, NewestType); err != nil {
 		t.Error(err)
 	}
 	if _, err := encodeEntry(doc(room + 1)); !errors.Is(err, model.ErrInvalid) {
@@ -201,7 +201,7 @@ func FuzzDecodeEntry(f *testing.F) {
 	}
 	f.Add([]byte{0xff, '{', '}'})
 	f.Fuzz(func(t *testing.T, b []byte) {
-		c, err := decodeEntry(b)
+		c, err := decodeEntry(b, NewestType)
 		if err != nil {
 			if !errors.Is(err, errUndecodable) && !errors.Is(err, errUnknownType) {
 				t.Fatalf("%q: %v", b, err)
@@ -229,7 +229,7 @@ func FuzzApply(f *testing.F) {
 	m := newMachine(f, f.TempDir())
 	m.ok(create("t"), create("c"))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		c, err := decodeEntry(b)
+		c, err := decodeEntry(b, NewestType)
 		if err != nil {
 			return
 		}

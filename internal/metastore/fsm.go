@@ -45,9 +45,15 @@ type fsm struct {
 	// disk that refuses.
 	update func(func(*bbolt.Tx) error) error
 
-	newest   EntryType     // Raft's goroutine only
-	handed   uint64        // newest index Raft handed over since the start; Raft's goroutine only
-	applied  atomic.Uint64 // newest index whose effects are stored
+	knows  EntryType     // newest entry type this node applies
+	newest atomic.Uint32 // newest entry type the database has applied
+	handed uint64        // newest index Raft handed over since the start; Raft's goroutine only
+	progress
+	halt
+}
+
+// halt is the end of applying.
+type halt struct {
 	stopOnce sync.Once
 	stopped  chan struct{} // closed once err is set
 	err      error
@@ -87,7 +93,7 @@ func (f *fsm) ApplyBatch(logs []*raft.Log) []any {
 		}
 	}
 	if unknown < len(logs) {
-		_, err := decodeEntry(logs[unknown].Data)
+		_, err := decodeEntry(logs[unknown].Data, f.knows)
 		f.stop("unknown_entry_type", logs[unknown].Index, EntryType(logs[unknown].Data[0]), err)
 		return f.fail(out, logs, unknown)
 	}
@@ -105,7 +111,7 @@ func (f *fsm) prepare(logs []*raft.Log) (todo []pending, unknown int) {
 		if l.Type != raft.LogCommand || l.Index <= f.applied.Load() {
 			continue
 		}
-		cmd, err := decodeEntry(l.Data)
+		cmd, err := decodeEntry(l.Data, f.knows)
 		if errors.Is(err, errUnknownType) {
 			return todo, i
 		}
@@ -157,7 +163,7 @@ func (f *fsm) writeRetrying(todo []pending, out []any) error {
 func (f *fsm) write(todo []pending, out []any) error {
 	var t *txn
 	var ch changes
-	newest := f.newest
+	newest := EntryType(f.newest.Load())
 	errs := make([]error, len(todo))
 	last := todo[len(todo)-1].index
 	var size int64
@@ -186,10 +192,10 @@ func (f *fsm) write(todo []pending, out []any) error {
 	if err != nil {
 		return err
 	}
-	f.newest = newest
-	f.applied.Store(last)
+	f.newest.Store(uint32(newest))
 	f.metrics.fsmBytes.Store(size)
 	f.catalog.publish(ch)
+	f.progress.set(last) // after the views: who waits for the index reads them
 	for i, p := range todo {
 		out[p.slot] = outcome{index: p.index, err: errs[i]}
 	}

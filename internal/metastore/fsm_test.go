@@ -255,7 +255,7 @@ func TestSnapshotAndRestore(t *testing.T) {
 	to.next = 6
 	to.ok(create("after"))
 	must(t, to.close())
-	if facts, err := inspectFSM(filepath.Join(to.dir, fsmName)); err != nil || !facts.trusted || facts.meta.index != 6 {
+	if facts, err := inspectFSM(filepath.Join(to.dir, fsmName), NewestType); err != nil || !facts.trusted || facts.meta.index != 6 {
 		t.Errorf("%+v, %v", facts, err)
 	}
 }

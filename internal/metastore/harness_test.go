@@ -120,8 +120,13 @@ func (m *machine) ok(cs ...Command) {
 // hash sums the data buckets, without the bookkeeping.
 func (m *machine) hash() string {
 	m.t.Helper()
+	return hashOf(m.t, m.fsm)
+}
+
+func hashOf(t testing.TB, f *fsm) string {
+	t.Helper()
 	h := sha256.New()
-	must(m.t, m.db.View(func(tx *bbolt.Tx) error {
+	must(t, f.view(func(tx *bbolt.Tx) error {
 		for _, name := range dataBuckets {
 			fmt.Fprintf(h, "[%s]", name)
 			if err := tx.Bucket(name).ForEach(func(k, v []byte) error {

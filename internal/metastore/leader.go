@@ -29,7 +29,11 @@ func (s *Store) watch() {
 		select {
 		case leads := <-s.raft.LeaderCh():
 			s.term.Store(0)
+			s.ledSince.Store(nil)
 			if leads {
+				now := s.clock.Now()
+				s.ledSince.Store(&now)
+				s.transport.forget()
 				s.establish()
 			}
 		case <-s.fsm.stopped:
@@ -77,7 +81,7 @@ func (s *Store) establish() {
 		}
 		if err == nil && s.raft.State() == raft.Leader && s.raft.CurrentTerm() == term {
 			s.term.Store(term)
-			s.caughtUpOnce.Do(func() { close(s.caughtUp) })
+			s.latchOnce.Do(func() { close(s.caughtUp) })
 			return
 		}
 		s.log.Debug("metastore: new leader is not ready to write yet", "term", term, "err", err)
@@ -94,13 +98,34 @@ func (s *Store) establish() {
 // registerSelf writes this node's member record. A decommissioned id cannot have
 // one, and leads until the removal it is part of completes.
 func (s *Store) registerSelf(ctx context.Context) error {
-	_, err := s.propose(ctx, RegisterMember{
-		ID: s.self.NodeID, Addr: s.self.APIAddr, RaftAddr: s.stream.advertise,
-		At: s.clock.Now().UnixMilli(), Build: s.self.Build, EntryTypes: int(NewestType),
-	})
+	_, err := s.propose(ctx, s.Report())
 	if errors.Is(err, model.ErrMemberRemoved) {
 		s.log.Error("member heartbeat refused", "member", s.self.NodeID, "err", err)
 		return nil
+	}
+	return err
+}
+
+// Report is this node's member record as of now: what a registration and every
+// heartbeat sends to the leader. It names the build and the newest entry type this
+// node applies, except as release 3.0, which reports neither.
+func (s *Store) Report() RegisterMember {
+	r := RegisterMember{ID: s.self.NodeID, Addr: s.self.APIAddr, RaftAddr: s.stream.advertise, At: s.clock.Now().UnixMilli()}
+	if s.gate.level != model.Level30 {
+		r.Build, r.EntryTypes = s.self.Build, int(s.gate.newest)
+	}
+	return r
+}
+
+// Heartbeat writes this node's member record through the leader. A leader of release
+// 3.0 refuses the report of build and entry types; it gets the record without, at
+// once.
+func (s *Store) Heartbeat(ctx context.Context) error {
+	report := s.Report()
+	_, err := s.Propose(ctx, report)
+	if errors.Is(err, model.ErrTrailingData) {
+		report.Build, report.EntryTypes = "", 0
+		_, err = s.Propose(ctx, report)
 	}
 	return err
 }
@@ -139,8 +164,11 @@ func (s *Store) Writable() error {
 	if err := s.fsm.stopErr(); err != nil {
 		return err
 	}
-	if term := s.term.Load(); term == 0 || s.raft.State() != raft.Leader || s.raft.CurrentTerm() != term {
-		return fmt.Errorf("%w: this node does not lead, or has led for too short a time", model.ErrUnavailable)
+	if s.raft.State() != raft.Leader {
+		return ErrNotLeader
+	}
+	if term := s.term.Load(); term == 0 || s.raft.CurrentTerm() != term {
+		return fmt.Errorf("%w: this leader has not passed the barrier of its term yet", model.ErrUnavailable)
 	}
 	return nil
 }

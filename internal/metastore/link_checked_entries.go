@@ -37,9 +37,12 @@ func (c LinkChild) apply(t *txn) error {
 	if err := t.checkBudgetsOfNew(c.Child, history); err != nil {
 		return err
 	}
-	return t.link(parent, child, AttachChild{
-		Parent: c.Parent, Child: c.Child, Epoch: c.Epoch, DelayMS: c.DelayMS, Offsets: c.Offsets,
-	}, history)
+	return t.link(parent, child, c.attach(), history)
+}
+
+// attach is the same link as a base entry.
+func (c LinkChild) attach() AttachChild {
+	return AttachChild{Parent: c.Parent, Child: c.Child, Epoch: c.Epoch, DelayMS: c.DelayMS, Offsets: c.Offsets}
 }
 
 // pair reads both ends of a link, of exactly these lives.

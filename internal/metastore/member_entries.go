@@ -19,6 +19,9 @@ type RegisterMember struct {
 	EntryTypes int    `json:"entry_types,omitempty"` // newest type it applies
 }
 
+// reports tells whether the record carries what release 3.0 does not know.
+func (c RegisterMember) reports() bool { return c.Build != "" || c.EntryTypes != 0 }
+
 // Type implements Command.
 func (RegisterMember) Type() EntryType { return TypeRegisterMember }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"path/filepath"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 
 	"github.com/narad-mq/narad/internal/clock"
 	"github.com/narad-mq/narad/internal/disk"
+	"github.com/narad-mq/narad/internal/model"
 	"github.com/narad-mq/narad/internal/telemetry"
 )
 
@@ -41,9 +43,25 @@ type Options struct {
 	Logger   *slog.Logger          // nil = none
 	Registry prometheus.Registerer // nil = unregistered
 
+	// Join starts the node join-only: it bootstraps nothing and waits until a leader
+	// admits it. A node that has Raft state resumes with it either way.
+	Join bool
+	// Initial is the Raft configuration a node without state bootstraps, this node
+	// included, the same on each; nil = this node alone.
+	Initial []Server
+	// Level is the release to act as, for tests; 0 = this one.
+	Level model.ReleaseLevel
+
+	Forwarder Forwarder    // carries writes to the leader; nil = refuse them elsewhere
+	Reader    LeaderReader // reads the leader's state; nil = only the leader confirms
+	TLS       *TLS         // Raft's mutual TLS; nil = plaintext
+
 	SnapshotThreshold uint64        // entries since the last snapshot; 0 = the default
 	SnapshotInterval  time.Duration // how often that is checked; 0 = the default
 	TrailingLogs      uint64        // entries kept behind a snapshot, as given
+
+	dial func(addr string, timeout time.Duration) (net.Conn, error) // nil = TCP; for tests
+	tune func(*raft.Config)                                         // nil = as set here; for tests
 }
 
 func (o *Options) setDefaults() error {
@@ -98,8 +116,13 @@ func Open(ctx context.Context, o Options) (_ *Store, err error) {
 		return nil, err
 	}
 	s := &Store{
-		fsm: machine, clock: o.Clock, log: o.Logger, logs: rd.logs, self: o, started: o.Clock.Now(),
-		quit: machine.quit, done: make(chan struct{}), down: make(chan struct{}), leadership: leadership{caughtUp: make(chan struct{})},
+		fsm: machine, clock: o.Clock, log: o.Logger, self: o, started: o.Clock.Now(),
+		quit: machine.quit, done: make(chan struct{}), down: make(chan struct{}),
+		consensus: consensus{logs: rd.logs}, leadership: leadership{caughtUp: make(chan struct{})},
+		gate: gate{
+			level: o.Level, newest: machine.knows, used: map[EntryType]bool{},
+			lines: telemetry.NewLimiter(o.Clock, gateLineEvery),
+		},
 	}
 	if err = errors.Join(s.startRaft(o, rd, action, logger), ctx.Err()); err != nil {
 		return nil, errors.Join(err, s.stopRaft(), machine.close())
@@ -109,6 +132,7 @@ func Open(ctx context.Context, o Options) (_ *Store, err error) {
 	}
 	s.begin(&s.wg, func() { s.fsm.catalog.notify.run(s.quit) })
 	s.begin(&s.wg, s.watch)
+	s.begin(&s.wg, s.latch)
 	return s, nil
 }
 
@@ -116,7 +140,7 @@ func Open(ctx context.Context, o Options) (_ *Store, err error) {
 // Until the decision nothing is written, so a refusal leaves every file untouched.
 func prepare(o Options, logger hclog.Logger) (raftDisk, restartAction, error) {
 	fsmPath, raftPath := filepath.Join(o.Dir, fsmName), filepath.Join(o.Dir, raftName)
-	facts, err := inspectFSM(fsmPath)
+	facts, err := inspectFSM(fsmPath, newestOf(o.Level))
 	if err != nil {
 		return raftDisk{}, 0, err
 	}
@@ -133,7 +157,7 @@ func prepare(o Options, logger hclog.Logger) (raftDisk, restartAction, error) {
 			return raftDisk{}, 0, err
 		}
 	}
-	action, err := rd.decide(facts)
+	action, err := rd.decide(facts, o.Join)
 	if err == nil && rd.logs == nil {
 		if err = createDB(raftPath, filepath.Join(o.Dir, raftCreateName)); err == nil {
 			rd.logs, err = openLog(raftPath)
@@ -157,20 +181,16 @@ func openLog(path string) (*raftboltdb.BoltStore, error) {
 }
 
 // decide completes the facts with Raft's side of them.
-func (rd raftDisk) decide(facts fsmFacts) (restartAction, error) {
-	f := restartFacts{holds: facts.holds, index: facts.meta.index, trusted: facts.trusted}
+func (rd raftDisk) decide(facts fsmFacts, joins bool) (restartAction, error) {
+	f := restartFacts{holds: facts.holds, index: facts.meta.index, trusted: facts.trusted, joins: joins}
 	snaps, err := rd.snaps.List()
 	if err != nil {
 		return 0, err
 	}
 	if len(snaps) > 0 {
 		f.snapshotIndex = snaps[0].Index
-		f.raftState = true
 	}
 	if rd.logs != nil {
-		if f.raftState, err = raft.HasExistingState(rd.logs, rd.logs, rd.snaps); err != nil {
-			return 0, err
-		}
 		if f.logFirst, err = rd.logs.FirstIndex(); err != nil {
 			return 0, err
 		}
@@ -178,6 +198,7 @@ func (rd raftDisk) decide(facts fsmFacts) (restartAction, error) {
 			return 0, err
 		}
 	}
+	f.raftState = f.logLast > 0 || f.snapshotIndex > 0
 	return decideRestart(f)
 }
 
@@ -216,7 +237,7 @@ func openMachine(o Options) (*fsm, error) {
 	}
 	f := &fsm{
 		dir: o.Dir, build: o.Build, clock: o.Clock, log: o.Logger, metrics: newMetrics(), catalog: newCatalog(),
-		quit: make(chan struct{}), db: db, stopped: make(chan struct{}),
+		quit: make(chan struct{}), db: db, knows: newestOf(o.Level), halt: halt{stopped: make(chan struct{})},
 	}
 	f.update = f.commit
 	if err := f.load(); err != nil {
@@ -228,12 +249,12 @@ func openMachine(o Options) (*fsm, error) {
 // startRaft binds the transport, bootstraps a node without state, and starts Raft.
 func (s *Store) startRaft(o Options, rd raftDisk, action restartAction, logger hclog.Logger) error {
 	var err error
-	if s.stream, err = newStream(o.BindAddr, o.Advertise); err != nil {
+	if s.stream, err = newStream(o); err != nil {
 		return err
 	}
-	s.transport = raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
+	s.transport = newTransport(raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
 		Stream: s.stream, MaxPool: transportPool, Timeout: transportTimeout, Logger: logger,
-	})
+	}), o.Clock)
 	conf := raft.DefaultConfig()
 	conf.LocalID = raft.ServerID(o.NodeID)
 	conf.Logger = logger
@@ -243,17 +264,11 @@ func (s *Store) startRaft(o Options, rd raftDisk, action restartAction, logger h
 	conf.TrailingLogs = o.TrailingLogs
 	conf.NoSnapshotRestoreOnStart = action != restoreSnapshot
 	conf.NoLegacyTelemetry = true
-	has, err := raft.HasExistingState(rd.logs, rd.logs, rd.snaps)
-	if err != nil {
-		return err
+	if o.tune != nil {
+		o.tune(conf)
 	}
-	if !has {
-		alone := raft.Configuration{Servers: []raft.Server{{
-			Suffrage: raft.Voter, ID: conf.LocalID, Address: raft.ServerAddress(s.stream.advertise),
-		}}}
-		if err := raft.BootstrapCluster(conf, rd.logs, rd.logs, rd.snaps, s.transport, alone); err != nil {
-			return fmt.Errorf("bootstrap raft: %w", err)
-		}
+	if err := bootstrap(o, rd, s.stream.advertise); err != nil {
+		return fmt.Errorf("bootstrap raft: %w", err)
 	}
 	cache, err := raft.NewLogCache(logCacheEntries, rd.logs)
 	if err != nil {

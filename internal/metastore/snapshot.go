@@ -130,7 +130,7 @@ func (f *fsm) receive(path string, image io.ReadCloser) (fsmFacts, error) {
 	if err = errors.Join(err, file.Close()); err != nil {
 		return fsmFacts{}, err
 	}
-	return inspectFSM(path)
+	return inspectFSM(path, f.knows)
 }
 
 // install swaps the database and rebuilds every view. Readers wait for the swap.
@@ -173,13 +173,13 @@ func (f *fsm) load() (err error) {
 				ch.topics[name] = nil
 			}
 		}
-		f.newest = meta.newest
-		f.applied.Store(0)
-		if trusted {
-			f.applied.Store(meta.index)
-		}
+		f.newest.Store(uint32(meta.newest))
 		f.metrics.fsmBytes.Store(tx.Size())
 		f.catalog.publish(ch)
+		if !trusted {
+			meta.index = 0
+		}
+		f.progress.set(meta.index)
 		return nil
 	})
 }

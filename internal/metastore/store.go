@@ -22,28 +22,36 @@ import (
 // Store is the metastore of one node. All methods are safe for concurrent use.
 type Store struct {
 	fsm       *fsm
-	raft      *raft.Raft
-	logs      *raftboltdb.BoltStore
-	stream    *stream
-	transport *raft.NetworkTransport
 	collector *collector
 	clock     clock.Clock
 	log       *slog.Logger
 	self      Options
 	started   time.Time
+	gate      gate
 
 	quit chan struct{} // closed by Close; the state machine's too
 	done chan struct{} // closed when the state machine stopped
 	down chan struct{} // closed once Raft is shut down
+	consensus
 	leadership
 	background
 }
 
-// leadership is what this node knows of its own.
+// consensus is Raft and what it stands on.
+type consensus struct {
+	raft      *raft.Raft
+	logs      *raftboltdb.BoltStore
+	stream    *stream
+	transport *transport
+}
+
+// leadership is what this node knows of its own, and of its replica.
 type leadership struct {
-	term         atomic.Uint64 // term whose barrier passed and record is written; 0 = none
-	caughtUp     chan struct{} // closed once the replica was current
-	caughtUpOnce sync.Once
+	term      atomic.Uint64             // term whose barrier passed and record is written; 0 = none
+	ledSince  atomic.Pointer[time.Time] // when this node became the leader it is
+	quiet     atomic.Uint64             // committed index with no command between it and what is stored
+	caughtUp  chan struct{}             // closed once the replica was current
+	latchOnce sync.Once
 }
 
 // background holds the goroutines of a Store.
@@ -165,11 +173,19 @@ func (s *Store) SchemaBytes(topic string) (ofTopic, ofCluster int64, err error) 
 // refusal of the state machine is the command's sentinel (model.ErrTopicExists and
 // so on). ErrUnavailable alone means nothing was written; together with
 // ErrOutcomeUnknown the change may still be applied.
+//
+// A node that does not lead has the leader commit the command, and waits up to 3 s
+// for its own replica to show it. An entry type that some member does not apply yet
+// is proposed as the older entries it falls back to, after the same checks on this
+// replica; one without older entries is refused with ErrHeldBack.
 func (s *Store) Propose(ctx context.Context, c Command) (Result, error) {
-	if err := s.Writable(); err != nil {
+	if err := s.fsm.stopErr(); err != nil {
 		return Result{}, err
 	}
-	return s.propose(ctx, c)
+	if s.self.Forwarder != nil && !s.IsLeader() {
+		return s.forward(ctx, c)
+	}
+	return s.Accept(ctx, c)
 }
 
 func (s *Store) propose(ctx context.Context, c Command) (Result, error) {
@@ -197,6 +213,7 @@ func (s *Store) propose(ctx context.Context, c Command) (Result, error) {
 // Bounds of waiting for Raft.
 const (
 	enqueueTimeout = 5 * time.Second // for room in Raft's queue
+	configTimeout  = 5 * time.Second // the same, for a change of the configuration
 	barrierTimeout = 5 * time.Second // spec: barrier timeout
 	drainTimeout   = 5 * time.Second // for what is in flight when Raft shuts down
 )
@@ -231,56 +248,6 @@ func raftError(err error) error {
 
 func unknownOutcome(cause error) error {
 	return fmt.Errorf("%w: %w: %w", model.ErrUnavailable, model.ErrOutcomeUnknown, cause)
-}
-
-// Barrier returns once this node, as the leader, has applied every entry committed
-// before the call; at most 5 s.
-func (s *Store) Barrier(ctx context.Context) error {
-	if err := s.fsm.stopErr(); err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(ctx, barrierTimeout)
-	defer cancel()
-	if err := s.await(ctx, func() raft.Future { return s.raft.Barrier(barrierTimeout) }); err != nil {
-		return fmt.Errorf("metastore barrier: %w", err)
-	}
-	return s.fsm.stopErr() // Raft answers a barrier even when the machine has stopped
-}
-
-// Confirmation is the leader's word on whether a topic incarnation still exists.
-type Confirmation uint8
-
-// The answers of ConfirmGone. Only Gone allows anything to be destroyed.
-const (
-	Unknown Confirmation = iota // could not be had; keep the data
-	Live                        // the topic exists as this incarnation
-	Gone                        // no topic of that name, or another incarnation
-)
-
-func (c Confirmation) String() string {
-	switch c {
-	case Live:
-		return "live"
-	case Gone:
-		return "gone"
-	}
-	return "unknown"
-}
-
-// ConfirmGone asks whether the incarnation id of a topic is gone for good. The
-// leader passes a barrier and reads its state after it; without leadership the
-// answer is Unknown and the reason why. With id unknown only the absence of the
-// name is Gone.
-func (s *Store) ConfirmGone(ctx context.Context, name string, id model.Incarnation) (Confirmation, error) {
-	if err := s.Barrier(ctx); err != nil {
-		return Unknown, err
-	}
-	v, ok := s.Topic(name)
-	switch {
-	case !ok, id.Differs(v.ID):
-		return Gone, nil
-	}
-	return Live, nil
 }
 
 // Done is closed when the node stopped applying entries (an entry type it does not

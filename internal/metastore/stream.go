@@ -1,6 +1,7 @@
 package metastore
 
 import (
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -23,21 +24,37 @@ var errNotAdvertisable = errors.New("local bind address is not advertisable")
 type stream struct {
 	net.Listener
 	advertise string
+	dial      func(addr string, timeout time.Duration) (net.Conn, error)
+	tls       *raftTLS // nil = plaintext
 }
 
-// newStream listens on bind. An empty advertise means the bound address.
-func newStream(bind, advertise string) (*stream, error) {
-	l, err := net.Listen("tcp", bind)
+// newStream listens on the bind address. An empty advertise means the bound address.
+func newStream(o Options) (*stream, error) {
+	secure, err := loadTLS(o.TLS)
+	if err != nil {
+		return nil, err
+	}
+	l, err := net.Listen("tcp", o.BindAddr)
 	if err != nil {
 		return nil, fmt.Errorf("raft listener: %w", err)
 	}
+	advertise := o.Advertise
 	if advertise == "" {
 		if tcp, ok := l.Addr().(*net.TCPAddr); !ok || tcp.IP == nil || tcp.IP.IsUnspecified() {
-			return nil, errors.Join(fmt.Errorf("raft listener %q: %w", bind, errNotAdvertisable), l.Close())
+			return nil, errors.Join(fmt.Errorf("raft listener %q: %w", o.BindAddr, errNotAdvertisable), l.Close())
 		}
 		advertise = l.Addr().String()
 	}
-	return &stream{Listener: l, advertise: advertise}, nil
+	s := &stream{Listener: newTracker(l), advertise: advertise, dial: o.dial, tls: secure}
+	if s.dial == nil {
+		s.dial = func(addr string, timeout time.Duration) (net.Conn, error) {
+			return net.DialTimeout("tcp", addr, timeout)
+		}
+	}
+	if secure != nil {
+		s.Listener = tls.NewListener(s.Listener, secure.server)
+	}
+	return s, nil
 }
 
 // Addr is the address peers dial.
@@ -45,7 +62,11 @@ func (s *stream) Addr() net.Addr { return address(s.advertise) }
 
 // Dial implements raft.StreamLayer.
 func (s *stream) Dial(addr raft.ServerAddress, timeout time.Duration) (net.Conn, error) {
-	return net.DialTimeout("tcp", string(addr), timeout)
+	conn, err := s.dial(string(addr), timeout)
+	if err != nil || s.tls == nil {
+		return conn, err
+	}
+	return s.tls.dial(conn, timeout)
 }
 
 // self is an address this process reaches its own listener at, whatever it

@@ -140,10 +140,15 @@ func (c AlterTopic) apply(t *txn) error {
 	if err != nil {
 		return err
 	}
-	return t.alter(rec, UpdateTopic{
-		Name: c.Name, RetentionMS: c.RetentionMS, MaxInFlight: c.MaxInFlight, MaxAckedAhead: c.MaxAckedAhead,
+	return t.alter(rec, c.update())
+}
+
+// update is the same change as a base entry.
+func (c AlterTopic) update() UpdateTopic {
+	return UpdateTopic{
+		Name: c.Name, ID: c.ID, RetentionMS: c.RetentionMS, MaxInFlight: c.MaxInFlight, MaxAckedAhead: c.MaxAckedAhead,
 		Partitions: c.Partitions, PartitionsFrom: c.PartitionsFrom, Owners: c.Owners,
-	})
+	}
 }
 
 // RemoveTopic (type 25) deletes a topic as DeleteTopic does, but only the

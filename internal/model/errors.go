@@ -18,6 +18,13 @@ var (
 	ErrTopicChanged = errors.New("topic changed since it was read")
 	// ErrInvalid: the request breaks a rule; the text names field and values.
 	ErrInvalid = errors.New("invalid argument")
+	// ErrHeldBack: a member's release does not know what the request needs (412).
+	ErrHeldBack = errors.New("not every cluster member runs a release that applies this")
+	// ErrTrailingData: a peer of an older release met fields it does not know; send
+	// the request again without them.
+	ErrTrailingData = errors.New("trailing data")
+	// ErrOlderRelease: a joiner applies fewer entry types than the cluster may use.
+	ErrOlderRelease = errors.New("the joiner runs an older release than the cluster")
 	// ErrConflict: the request is well-formed but the current state refuses it.
 	ErrConflict = errors.New("conflict")
 	// ErrVersionExists: a schema version is not the one after the newest; read the

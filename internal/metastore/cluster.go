@@ -1,0 +1,129 @@
+package metastore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/narad-mq/narad/internal/model"
+)
+
+// ErrNotLeader: the call needs the leader, and this node is not. It is an
+// ErrUnavailable for every caller.
+var ErrNotLeader = fmt.Errorf("%w: not the metastore leader", model.ErrUnavailable)
+
+// ErrServerNotFound: no server of that id in the Raft configuration.
+var ErrServerNotFound = errors.New("no such raft server")
+
+// Server is one server of the Raft configuration.
+type Server struct {
+	ID    string // Raft server id, the member id
+	Addr  string // host:port peers dial for Raft
+	Voter bool
+}
+
+// Servers is the latest configuration known here, committed or not, ascending by
+// id; empty on a node nobody admitted yet.
+func (s *Store) Servers() []Server {
+	raftServers := s.raft.GetConfiguration().Configuration().Servers
+	out := make([]Server, 0, len(raftServers))
+	for _, server := range raftServers {
+		out = append(out, Server{ID: string(server.ID), Addr: string(server.Address), Voter: server.Suffrage == raft.Voter})
+	}
+	slices.SortFunc(out, func(a, b Server) int { return strings.Compare(a.ID, b.ID) })
+	return out
+}
+
+// Leader is the id and Raft address of the leader as known here; "" = unknown.
+func (s *Store) Leader() (id, addr string) {
+	a, i := s.raft.LeaderWithID()
+	return string(i), string(a)
+}
+
+// LedFor is how long this node has led without interruption, 0 when it does not.
+func (s *Store) LedFor() time.Duration {
+	if !s.IsLeader() {
+		return 0
+	}
+	since := s.ledSince.Load()
+	if since == nil {
+		return 0
+	}
+	return s.clock.Now().Sub(*since)
+}
+
+// HeartbeatFailing is why this node's heartbeats, as the leader, do not reach a
+// server; nil when the last one did, or none failed in the last 12 s.
+func (s *Store) HeartbeatFailing(id string) error { return s.transport.failing(raft.ServerID(id)) }
+
+// AddNonvoter stages a server: it receives every entry and does not vote. One that
+// is in the configuration already keeps its vote and gets the address. A joiner of
+// an older release than the cluster is refused with ErrOlderRelease; entryTypes is
+// the newest type it reported, 0 = none.
+func (s *Store) AddNonvoter(ctx context.Context, id, addr string, entryTypes int) error {
+	if err := s.CheckJoiner(id, entryTypes); err != nil {
+		return err
+	}
+	return s.reconfigure(ctx, func() raft.IndexFuture {
+		return s.raft.AddNonvoter(raft.ServerID(id), raft.ServerAddress(addr), 0, configTimeout)
+	})
+}
+
+// AddVoter makes a server a voter, or changes the address of one.
+func (s *Store) AddVoter(ctx context.Context, id, addr string) error {
+	return s.reconfigure(ctx, func() raft.IndexFuture {
+		return s.raft.AddVoter(raft.ServerID(id), raft.ServerAddress(addr), 0, configTimeout)
+	})
+}
+
+// Demote takes a server's vote; it stays a non-voter.
+func (s *Store) Demote(ctx context.Context, id string) error {
+	if err := s.inConfiguration(id); err != nil {
+		return err
+	}
+	return s.reconfigure(ctx, func() raft.IndexFuture { return s.raft.DemoteVoter(raft.ServerID(id), 0, configTimeout) })
+}
+
+// Remove takes a server out of the configuration.
+func (s *Store) Remove(ctx context.Context, id string) error {
+	if err := s.inConfiguration(id); err != nil {
+		return err
+	}
+	return s.reconfigure(ctx, func() raft.IndexFuture { return s.raft.RemoveServer(raft.ServerID(id), 0, configTimeout) })
+}
+
+func (s *Store) inConfiguration(id string) error {
+	if !slices.ContainsFunc(s.Servers(), func(server Server) bool { return server.ID == id }) {
+		return fmt.Errorf("%w: %q", ErrServerNotFound, id)
+	}
+	return nil
+}
+
+// reconfigure has the leader commit a change of the configuration.
+func (s *Store) reconfigure(ctx context.Context, change func() raft.IndexFuture) error {
+	if err := s.Writable(); err != nil {
+		return err
+	}
+	if err := s.await(ctx, func() raft.Future { return change() }); err != nil {
+		return fmt.Errorf("raft configuration: %w", err)
+	}
+	return nil
+}
+
+// TransferLeadership hands leadership to the voter that is furthest along. A node
+// that does not lead, or is the only voter, has nothing to hand over.
+func (s *Store) TransferLeadership(ctx context.Context) error {
+	voters := slices.DeleteFunc(s.Servers(), func(server Server) bool { return !server.Voter })
+	if !s.IsLeader() || len(voters) < 2 {
+		return nil
+	}
+	if err := s.await(ctx, func() raft.Future { return s.raft.LeadershipTransfer() }); err != nil {
+		return fmt.Errorf("transfer leadership: %w", err)
+	}
+	return nil
+}

@@ -22,6 +22,8 @@ type benchFlags struct {
 	rate        float64
 	partitions  int
 	fill        int
+	batching    bool // through the client's Producer
+	handlers    bool // through the client's Consume
 	asJSON      bool
 }
 
@@ -76,8 +78,12 @@ func benchVerb(r *remote, f *benchFlags, use, short, long string, run func(conte
 	fl.Float64Var(&f.rate, "rate", 0, "messages per second over all connections (0 = as fast as possible)")
 	fl.IntVar(&f.partitions, "partitions", 0, "partitions of the new topic (0 = server default)")
 	fl.BoolVar(&f.asJSON, "json", false, "print the result as JSON")
-	if use == "consume" {
+	switch use {
+	case "produce":
+		fl.BoolVar(&f.batching, "batching", false, "through the Go client's batching Producer: --batch is its batch size, --connections its requests in flight")
+	case "consume":
 		fl.IntVar(&f.fill, "fill", 200_000, "messages to produce before measuring")
+		fl.BoolVar(&f.handlers, "handlers", false, "through the Go client's Consume: --connections handlers, --batch messages leased for each")
 	}
 	return c
 }

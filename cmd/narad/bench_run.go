@@ -168,6 +168,9 @@ func (w *worker) produceOnce(ctx context.Context) (n int, err error) {
 
 // produce measures narad bench produce.
 func (f *benchFlags) produce(ctx context.Context, b *benchRun) error {
+	if f.batching {
+		return f.produceBatching(ctx, b)
+	}
 	b.measure(ctx, f.connections, func(ctx context.Context, w *worker, _ int) bool {
 		if !w.pace(ctx) {
 			return false
@@ -217,6 +220,9 @@ func (b *benchRun) fill(ctx context.Context, n int) error {
 func (f *benchFlags) consume(ctx context.Context, b *benchRun) error {
 	if f.fill < 0 {
 		return usageError{fmt.Errorf("--fill %d: want 0 or more", f.fill)}
+	}
+	if f.handlers {
+		return f.consumeHandlers(ctx, b)
 	}
 	if err := b.fill(ctx, f.fill); err != nil {
 		return err

@@ -280,7 +280,7 @@ func (n *node) stop() error {
 	closeIf(do, "close partitions", n.broker) // acks, then the high watermark of each log
 	closeIf(do, "close ingress", n.ingress)   // the last checkpoint: after the commits it stands for
 	closeIf(do, "close access", n.auth)
-	closeIf(do, "close metastore", n.store)   // last: everything above reads it
+	closeIf(do, "close metastore", n.store) // last: everything above reads it
 	if n.unlock != nil {
 		do("release the data directory", n.unlock)
 		n.log.Info("narad serve stopped")

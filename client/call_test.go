@@ -85,6 +85,7 @@ var kinds = map[string]func(*Client) error{
 // section 16, spec/http-api section 17). A = tried again, U = uncertain if it is not
 // tried again. Cautious produces differ from others in that they end where U is.
 func TestRetryTable(t *testing.T) {
+	t.Parallel()
 	for _, tc := range []struct {
 		name string
 		step step
@@ -114,12 +115,12 @@ func TestRetryTable(t *testing.T) {
 				t.Parallel()
 				s := newScript(t, tc.step)
 				want := tc.want[kind]
-				err := call(quick(t, s.URL, WithRetries(3), WithTimeout(300*time.Millisecond)))
+				err := call(quick(t, s.URL, WithRetries(3), WithTimeout(200*time.Millisecond)))
 				check(t, s, err, strings.Contains(want, "A"), strings.Contains(want, "U"), 3)
 
 				cautious := newScript(t, tc.step)
 				again := strings.Contains(want, "A") && (kind != "produce" || !strings.Contains(want, "U"))
-				err = call(quick(t, cautious.URL, WithRetries(2), WithTimeout(300*time.Millisecond), WithCautiousRetries()))
+				err = call(quick(t, cautious.URL, WithRetries(2), WithTimeout(200*time.Millisecond), WithCautiousRetries()))
 				check(t, cautious, err, again, strings.Contains(want, "U"), 2)
 			})
 		}
@@ -186,6 +187,7 @@ func TestAnotherNodeServes(t *testing.T) {
 }
 
 func TestRetryAfterOfTheClusterIsWaitedFor(t *testing.T) {
+	t.Parallel()
 	// An owner that is down is down whichever node is asked.
 	a := newScript(t, answers(503, "partition owner is down; retry later", "1"), answers(204, ""))
 	start := time.Now()

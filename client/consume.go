@@ -24,6 +24,9 @@ const (
 	lingerMax = 2 * time.Millisecond
 	// stubbornWait is what handlers get to return once their context ended.
 	stubbornWait = time.Second
+	// pollPatience is what receives under way get to bring what the server hands over
+	// just then: an answer that nobody reads leases its messages for nothing.
+	pollPatience = 100 * time.Millisecond
 	// settleWait is what the last settlements of a shutdown get at least.
 	settleWait = 5 * time.Second
 )
@@ -137,6 +140,9 @@ func (k *consumer) run(ctx context.Context) error {
 	defer k.cancel(context.Canceled)
 	polling, stop := context.WithCancelCause(ctx) // also ended by a poller that gives up
 	defer stop(nil)
+	receiving, abort := context.WithCancel(k.base)
+	defer abort()
+	context.AfterFunc(polling, func() { time.AfterFunc(pollPatience, abort) })
 
 	var settlers, keeping, pollers, workers sync.WaitGroup
 	k.ackers.start(&settlers)
@@ -149,7 +155,7 @@ func (k *consumer) run(ctx context.Context) error {
 	}
 	for range min(1+(k.opt.InFlight-1)/messagesPerPoller, pollersMax) {
 		pollers.Go(func() {
-			if err := k.poll(polling); err != nil {
+			if err := k.poll(polling, receiving); err != nil {
 				stop(err)
 			}
 		})
@@ -191,14 +197,14 @@ func (k *consumer) drain(workers *sync.WaitGroup) error {
 }
 
 // poll takes messages while slots are free. It returns nil when ctx ended, and the
-// error that more polls will not cure.
-func (k *consumer) poll(ctx context.Context) error {
+// error that more polls will not cure. receiving ends a little after ctx.
+func (k *consumer) poll(ctx, receiving context.Context) error {
 	for fails := 0; ; {
 		n := k.slots.take(ctx, ReceiveMax)
 		if n == 0 {
 			return nil
 		}
-		ds, err := k.c.Receive(ctx, k.topic, ReceiveOptions{Wait: k.opt.Wait, Max: n, Pin: k.opt.Pin})
+		ds, err := k.c.Receive(receiving, k.topic, ReceiveOptions{Wait: k.opt.Wait, Max: n, Pin: k.opt.Pin})
 		now := time.Now()
 		k.slots.give(n - len(ds))
 		k.slots.waiting.Add(int64(len(ds)))

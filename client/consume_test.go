@@ -102,6 +102,7 @@ func staysSettled(t testing.TB, c *client.Client, topic string, visibility time.
 }
 
 func TestConsumeWorksOnEverythingOnce(t *testing.T) {
+	t.Parallel()
 	for _, o := range []client.ConsumeOptions{{}, {Workers: 8}, {Workers: 4, InFlight: 4}, {Workers: 16, InFlight: 500}} {
 		t.Run(fmt.Sprintf("%d workers, %d in flight", o.Workers, o.InFlight), func(t *testing.T) {
 			t.Parallel()
@@ -135,6 +136,7 @@ func TestConsumeWorksOnEverythingOnce(t *testing.T) {
 }
 
 func TestConsumeHandsFailuresBack(t *testing.T) {
+	t.Parallel()
 	c := dial(t)
 	topic := newTopic(t, c, client.CreateTopic{VisibilityTimeoutMS: 60_000})
 	produceN(t, c, topic, 20)
@@ -158,6 +160,7 @@ func TestConsumeHandsFailuresBack(t *testing.T) {
 }
 
 func TestConsumeKeepsLeasesAlive(t *testing.T) {
+	t.Parallel()
 	c := dial(t)
 	topic := newTopic(t, c, client.CreateTopic{VisibilityTimeoutMS: 600})
 	produceN(t, c, topic, 6)
@@ -186,6 +189,7 @@ func TestConsumeKeepsLeasesAlive(t *testing.T) {
 }
 
 func TestConsumeEndsHandlersOfLostLeases(t *testing.T) {
+	t.Parallel()
 	c := dial(t)
 	topic := newTopic(t, c, client.CreateTopic{VisibilityTimeoutMS: 600})
 	produceN(t, c, topic, 1)
@@ -217,6 +221,7 @@ func TestConsumeEndsHandlersOfLostLeases(t *testing.T) {
 }
 
 func TestConsumeShutdown(t *testing.T) {
+	t.Parallel()
 	c := dial(t)
 	topic := newTopic(t, c, client.CreateTopic{VisibilityTimeoutMS: 60_000})
 	produceN(t, c, topic, 10)
@@ -249,6 +254,7 @@ func TestConsumeShutdown(t *testing.T) {
 }
 
 func TestConsumeGrace(t *testing.T) {
+	t.Parallel()
 	c := dial(t)
 	topic := newTopic(t, c, client.CreateTopic{VisibilityTimeoutMS: 60_000})
 	produceN(t, c, topic, 1)
@@ -271,6 +277,7 @@ func TestConsumeGrace(t *testing.T) {
 }
 
 func TestConsumeStubbornHandler(t *testing.T) {
+	t.Parallel()
 	c := dial(t)
 	topic := newTopic(t, c, client.CreateTopic{})
 	produceN(t, c, topic, 1)
@@ -290,6 +297,7 @@ func TestConsumeStubbornHandler(t *testing.T) {
 }
 
 func TestConsumeRefused(t *testing.T) {
+	t.Parallel()
 	c := dial(t)
 	nop := func(context.Context, client.Delivery) error { return nil }
 	if err := c.Consume(bg, "no-such-topic", nop, client.ConsumeOptions{}); !errors.Is(err, client.ErrNotFound) {
@@ -340,6 +348,7 @@ func newMeddler(t *testing.T, f func(w http.ResponseWriter, r *http.Request, for
 // Acks whose answer is lost, and acks that are refused for a while, are repeated
 // until they are settled.
 func TestConsumeInsistsOnAcks(t *testing.T) {
+	t.Parallel()
 	for name, spoil := range map[string]func(w http.ResponseWriter, forward func()){
 		"answer lost": func(w http.ResponseWriter, forward func()) { forward(); panic(http.ErrAbortHandler) },
 		"never sent":  func(http.ResponseWriter, func()) { panic(http.ErrAbortHandler) },
@@ -378,6 +387,7 @@ func TestConsumeInsistsOnAcks(t *testing.T) {
 // With every ack refused Consume still returns, and says nothing is wrong: the leases
 // run out.
 func TestConsumeShutdownWithoutAcks(t *testing.T) {
+	t.Parallel()
 	m := newMeddler(t, func(w http.ResponseWriter, r *http.Request, forward func()) {
 		if strings.HasSuffix(r.URL.Path, "/ack") {
 			w.WriteHeader(503)

@@ -2,6 +2,7 @@ package client_test
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"log"
 	"net/http"
@@ -40,6 +41,11 @@ func TestMain(m *testing.M) {
 	node := testutil.NewNode(all, dir)
 	node.Start()
 	addr = node.URL
+	flag.Parse()
+	// The slow tests wait for leases to run out, they do not compute.
+	if err := flag.Set("test.parallel", "16"); err != nil {
+		log.Fatal(err)
+	}
 	code := m.Run()
 	for _, f := range all.cleanups {
 		f()

@@ -147,7 +147,7 @@ func TestReplayWaitsForTheOwner(t *testing.T) {
 		case !strings.HasSuffix(r.URL.Path, "/consume"):
 			fmt.Fprint(w, `{"partitions":1,"partition_stats":[{"index":0,"status":"ok","high_watermark":1}]}`)
 		case n < 12:
-			http.Error(w, "partition owner is down; retry later", 503)
+			http.Error(w, "partition owner is down; retry later", http.StatusServiceUnavailable)
 		default:
 			fmt.Fprint(w, `{"topic":"t","offset":0,"payload":1}`)
 		}

@@ -28,9 +28,10 @@ type catalog struct {
 
 	schemaBytes atomic.Int64 // what all schema versions add up to
 
-	mu    sync.RWMutex        // guards folds and owned
+	mu    sync.RWMutex        // guards folds, owned and stubs
 	folds map[string][]string // lower-cased name -> the names that fold to it
 	owned map[string]int      // member id -> partitions it owns
+	stubs map[string]struct{} // names of remote children
 
 	ids    map[string]string // interned member ids; writer only
 	notify *notifier
@@ -53,7 +54,7 @@ type changes struct {
 
 func newCatalog() *catalog {
 	c := &catalog{
-		seed: maphash.MakeSeed(), folds: map[string][]string{}, owned: map[string]int{},
+		seed: maphash.MakeSeed(), folds: map[string][]string{}, owned: map[string]int{}, stubs: map[string]struct{}{},
 		ids: map[string]string{}, notify: newNotifier(),
 	}
 	c.members.Store(&[]model.Member{})
@@ -153,6 +154,11 @@ func (c *catalog) replace(name string, v *model.TopicView) {
 	if v != nil {
 		c.count(v.Owners, 1)
 	}
+	if v != nil && v.Remote != nil {
+		c.stubs[name] = struct{}{}
+	} else {
+		delete(c.stubs, name)
+	}
 	if (old == nil) != (v == nil) {
 		c.fold(name, v != nil)
 	}
@@ -200,6 +206,13 @@ func (c *catalog) foldsOf(key string) []string {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	return c.folds[key]
+}
+
+// stubNames is the names of the remote children, copied: they are few.
+func (c *catalog) stubNames() map[string]struct{} {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return maps.Clone(c.stubs)
 }
 
 // foldName maps A-Z to a-z and nothing else: names are ASCII, and every node must

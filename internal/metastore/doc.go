@@ -28,6 +28,8 @@
 //	members          id                       -> JSON of model.Member
 //	removed_members  id                       -> 0x01
 //	users            username                 -> JSON of model.Account
+//	remotes          "remote/" name           -> JSON of model.Remote
+//	                 "meta"                   -> JSON of model.RemoteKeys
 //	fsm_meta         "applied"                -> 22 bytes, below
 //
 //	+---------+--------+-------------+------------+------------+

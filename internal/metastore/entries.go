@@ -61,7 +61,7 @@ const (
 	TypePlacePartitions EntryType = 22
 
 	// NewestType is the highest type this build applies.
-	NewestType = TypeRemoveUser
+	NewestType = TypeDeleteRemote
 )
 
 // The entry types of release 3.1: each carries what it was checked against.
@@ -86,6 +86,20 @@ const (
 	TypeMarkSilent EntryType = 31
 	// TypeRemoveUser deletes a user and releases its topics.
 	TypeRemoveUser EntryType = 32
+)
+
+// The entry types of release 3.2: remotes. They have nothing to fall back to.
+const (
+	// TypeAttachRemote creates a remote child's stub and links it.
+	TypeAttachRemote EntryType = 33
+	// TypeChangeRemoteChild pauses, resumes or skips on a remote child.
+	TypeChangeRemoteChild EntryType = 34
+	// TypeCreateRemote stores a remote.
+	TypeCreateRemote EntryType = 35
+	// TypeChangeRemote changes a remote or its credential.
+	TypeChangeRemote EntryType = 36
+	// TypeDeleteRemote deletes a remote.
+	TypeDeleteRemote EntryType = 37
 )
 
 // EntryBytesMax bounds one encoded entry. The largest payload is a schema document
@@ -157,6 +171,12 @@ var registry = [NewestType + 1]entryInfo{
 	TypePrunePlacement:    entry[PrunePlacement]("orphan assignment prune"),
 	TypeMarkSilent:        entry[MarkSilent]("dead mark from an observed heartbeat"),
 	TypeRemoveUser:        entry[RemoveUser]("user delete that releases its topics"),
+
+	TypeAttachRemote:      entry[AttachRemote]("remote child attach"),
+	TypeChangeRemoteChild: entry[ChangeRemoteChild]("remote child state change"),
+	TypeCreateRemote:      entry[CreateRemote]("remote create"),
+	TypeChangeRemote:      entry[ChangeRemote]("remote change"),
+	TypeDeleteRemote:      entry[DeleteRemote]("remote delete"),
 }
 
 // Known reports whether this build applies the type.

@@ -49,6 +49,15 @@ func allCommands() map[EntryType]Command {
 		PrunePlacement{Topic: "t", Partition: 7},
 		MarkSilent{ID: "a", HeartbeatAt: 17},
 		RemoveUser{Username: "u"},
+		AttachRemote{
+			Parent: "p", ParentID: "00112233aabbccee", Child: "r", ChildID: "00112233aabbccdd", RemoteID: remoteID, Epoch: "0011223344556677",
+			Remote:  model.RemoteChild{Name: "dr", Topic: "t", TargetID: "00112233aabbccff", From: "now", Lanes: 4, CreatedBy: "admin"},
+			DelayMS: 5, Offsets: []int64{0, 1, 2}, At: 17,
+		},
+		ChangeRemoteChild{Parent: "p", Child: "r", Epoch: "0011223344556677", Skip: &SkipMark{Partition: 2, Offset: 9}},
+		CreateRemote{Remote: remoteNamed("dr"), Salt: salt(1)},
+		ChangeRemote{Name: "dr", ID: remoteID, Revision: 3, URL: &yes, Username: &yes, CAPEM: &yes, Limits: &model.RemoteLimits{MaxInFlight: 3}, Credential: credential("k2")},
+		DeleteRemote{Name: "dr", ID: remoteID, Force: true},
 	} {
 		out[c.Type()] = c
 	}
@@ -91,6 +100,8 @@ func TestEntryGoldenVectors(t *testing.T) {
 		{"\x17" + `{"topic":{"name":"t","id":"00112233aabbccdd","partitions":3,"retention_ms":0,"visibility_timeout_ms":0,"max_in_flight_per_partition":0,"max_acked_ahead_per_partition":0,"created_at":0},"owners":["a"],"schema":{"type":"object"},"parent":{"name":"p","id":"00112233aabbccee","epoch":"0011223344556677","delay_ms":5,"offsets":[0,1,2]}}`, "create topic with schema and link"},
 		{"\x1a" + `{"topic":"t","id":"00112233aabbccdd","version":1,"schema":{"type":"object"}}`, "compare-and-set schema version"},
 		{"\x1f" + `{"id":"a","heartbeat_at":17}`, "dead mark from an observed heartbeat"},
+		{"\x22" + `{"parent":"p","child":"r","epoch":"0011223344556677","skip":{"partition":2,"offset":9}}`, "remote child state change"},
+		{"\x25" + `{"name":"dr","id":"00000000000000ee","force":true}`, "remote delete"},
 		{"\x20" + `{"username":"u"}`, "user delete that releases its topics"},
 		{"\x04" + `{"topic":"t","version":1,"schema":{"type":"object"}}`, "put schema version"},
 	} {

@@ -5,6 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -20,6 +23,7 @@ import (
 const (
 	newest30 = TypePlacePartitions
 	newest31 = TypeRemoveUser
+	newest32 = TypeDeleteRemote
 )
 
 // newestOf is the newest entry type a level applies.
@@ -28,7 +32,9 @@ func newestOf(l model.ReleaseLevel) EntryType {
 	case model.Level30:
 		return newest30
 	case model.Level31:
-		return min(newest31, NewestType)
+		return newest31
+	case model.Level32:
+		return newest32
 	}
 	return NewestType
 }
@@ -47,29 +53,33 @@ type gate struct {
 	used map[EntryType]bool // types this process has proposed
 }
 
-// gateView is what the configuration and the member records say, as of both.
+// gateView is the newest type every server and member applies, as of both lists.
 type gateView struct {
 	members uint64 // version of the member domain
 	config  uint64 // index of the configuration
 	newest  EntryType
-	reason  string // what holds newer types back
 }
 
 // Applies is nil when every server and member applies an entry type, so that the
-// leader may propose it; otherwise it is an ErrHeldBack that names the first one
-// that does not.
+// leader may propose it; otherwise it is a *model.HeldBackError.
 func (s *Store) Applies(t EntryType) error {
-	if t <= newest30 {
+	if t <= newest30 || t <= s.gateView().newest {
 		return nil
 	}
-	if t > s.gate.newest {
-		return fmt.Errorf("%w: this node applies entry types up to %d", model.ErrHeldBack, s.gate.newest)
+	held := &model.HeldBackError{EntryType: int(t), Name: t.String(), Remotes: t > newest31}
+	for _, h := range holders(s.Servers(), s.Members(), s.self.NodeID, s.gate.newest) {
+		if h.newest >= t {
+			continue
+		}
+		if held.Members == nil {
+			held.Reason = h.why
+		}
+		held.Members = append(held.Members, h.id)
 	}
-	v := s.gateView()
-	if t <= v.newest {
-		return nil
+	if held.Members == nil {
+		return nil // the last one registered just now
 	}
-	return fmt.Errorf("%w: %w", model.ErrHeldBack, errors.New(v.reason))
+	return held
 }
 
 // gateView computes the gate, or takes it from the cache while nothing moved.
@@ -79,46 +89,49 @@ func (s *Store) gateView() *gateView {
 	if v := s.gate.cached.Load(); v != nil && v.members == members && v.config == index {
 		return v
 	}
-	newest, reason := gateOf(s.Servers(), s.Members(), s.self.NodeID, s.gate.newest)
-	v := &gateView{members: members, config: index, newest: newest, reason: reason}
+	v := &gateView{members: members, config: index, newest: s.gate.newest}
+	for _, h := range holders(s.Servers(), s.Members(), s.self.NodeID, s.gate.newest) {
+		v.newest = min(v.newest, h.newest)
+	}
 	s.gate.cached.Store(v)
 	return v
 }
 
-// gateOf is the newest type that every server (voter or not) and every member
-// (alive, dead or draining) applies by its last report, and who holds back the next
-// one. self, the leader, counts as its own release. Both lists ascend by id.
-func gateOf(servers []Server, members []model.Member, self string, own EntryType) (EntryType, string) {
-	newest, reason := own, fmt.Sprintf("this node applies entry types up to %d", own)
-	lower := func(t EntryType, why string) {
-		if t < newest {
-			newest, reason = t, why
-		}
-	}
-	recorded := map[string]bool{}
+// holder is one server or member and the newest type it is known to apply.
+type holder struct {
+	id, why string
+	newest  EntryType
+}
+
+// holders is every server (voter or not) and every member (alive, dead or draining)
+// by its last report, however old, ascending by id. self, the leader, counts as its
+// own release; a server without record as the oldest.
+func holders(servers []Server, members []model.Member, self string, own EntryType) []holder {
+	out := []holder{{self, fmt.Sprintf("this node applies entry types up to %d", own), own}}
+	recorded := map[string]bool{self: true}
 	for _, m := range members {
-		recorded[m.ID] = true
 		if m.ID == self {
 			continue
 		}
-		t := reported(m)
+		recorded[m.ID] = true
 		build := m.Build
 		if build == "" {
-			build = "unknown"
+			build = "not reported"
 		}
-		lower(t, fmt.Sprintf("member %q (build %s) applies entry types up to %d", m.ID, build, t))
+		out = append(out, holder{m.ID, fmt.Sprintf("member %q (build %s) applies entry types up to %d", m.ID, build, reported(m)), reported(m)})
 	}
 	for _, server := range servers {
-		if server.ID != self && !recorded[server.ID] {
-			lower(newest30, fmt.Sprintf("raft server %q has no member record yet; if it never registers, remove it with narad cluster members forget", server.ID))
+		if !recorded[server.ID] {
+			out = append(out, holder{server.ID, fmt.Sprintf("raft server %q has no member record yet", server.ID), newest30})
 		}
 	}
-	return newest, reason
+	slices.SortFunc(out, func(a, b holder) int { return strings.Compare(a.id, b.id) })
+	return out
 }
 
 // reported is the newest type a member says it applies; no report is that of 3.0.
 func reported(m model.Member) EntryType {
-	return EntryType(min(max(m.EntryTypes, int(newest30)), 255))
+	return EntryType(min(max(m.EntryTypes, int(newest30)), math.MaxUint8))
 }
 
 // fallback is a command that has older entries to fall back to.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"fmt"
+	"reflect"
 	"testing"
 	"time"
 
@@ -156,7 +157,7 @@ func (m *machine) sameViews() {
 			if want := ch.topics[v.Name]; want != nil {
 				plain.Versions = want.Versions
 			}
-			if want := ch.topics[v.Name]; want == nil || fmt.Sprintf("%+v", *want) != fmt.Sprintf("%+v", plain) {
+			if want := ch.topics[v.Name]; want == nil || !reflect.DeepEqual(*want, plain) {
 				m.t.Errorf("view of %q is %+v, the database says %+v", v.Name, v, want)
 			}
 			return true

@@ -100,6 +100,9 @@ func (c DetachChild) apply(t *txn) error {
 
 // unlink ends a link, refused with ErrConflict when there is none.
 func (t *txn) unlink(parent, child model.Topic) error {
+	if child.Remote != nil {
+		return refusef(model.ErrConflict, "remote child %q is deleted, not detached", child.Name)
+	}
 	if child.Parent != parent.Name || !slices.Contains(parent.Children, child.Name) {
 		return refusef(model.ErrConflict, "%q is not a child of %q", child.Name, parent.Name)
 	}

@@ -78,10 +78,29 @@ func (t *txn) nextVersion(rec *model.Topic, version int, doc []byte) ([]string, 
 	if version > schemaVersionsMax {
 		return nil, refusef(model.ErrConflict, "schema version %d of %q, at most %d", version, rec.Name, schemaVersionsMax)
 	}
-	names := append([]string{rec.Name}, rec.Children...)
+	names, err := t.withLocalChildren(rec)
+	if err != nil {
+		return nil, err
+	}
 	for _, name := range names {
 		if latest := latestSchema(t.tx, name); version != latest+1 {
 			return nil, refusef(model.ErrConflict, "%w: version %d of %q does not follow %d", model.ErrVersionExists, version, name, latest)
+		}
+	}
+	return names, nil
+}
+
+// withLocalChildren is a topic and its children but the remote ones, which have no
+// schema here.
+func (t *txn) withLocalChildren(rec *model.Topic) ([]string, error) {
+	names := []string{rec.Name}
+	for _, name := range rec.Children {
+		child, _, err := getJSON[model.Topic](t.tx, bucketTopics, []byte(name))
+		if err != nil {
+			return nil, err
+		}
+		if child.Remote == nil {
+			names = append(names, name)
 		}
 	}
 	return names, nil

@@ -123,6 +123,9 @@ func (c UpdateTopic) apply(t *txn) error {
 
 // alter writes a record with the fields that are set in c.
 func (t *txn) alter(rec model.Topic, c UpdateTopic) error {
+	if err := t.checkRemoteRules(&rec, c.RetentionMS); err != nil {
+		return err
+	}
 	before := rec.Partitions
 	if c.Partitions != nil {
 		if before != c.PartitionsFrom {
@@ -146,6 +149,27 @@ func (t *txn) alter(rec model.Topic, c UpdateTopic) error {
 		return err
 	}
 	return t.place(c.Name, before, c.Owners)
+}
+
+// checkRemoteRules refuses any change of a remote child's stub, and a retention too
+// short for the remote children a topic has.
+func (t *txn) checkRemoteRules(rec *model.Topic, retention *int64) error {
+	if rec.Remote != nil {
+		return refusef(model.ErrConflict, "remote child %q lives on remote %s", rec.Name, rec.Remote.Name)
+	}
+	if retention == nil || *retention == 0 || *retention >= model.RemoteRetentionMin || rec.RetentionMS != 0 && *retention >= rec.RetentionMS {
+		return nil
+	}
+	for _, name := range rec.Children {
+		child, ok, err := getJSON[model.Topic](t.tx, bucketTopics, []byte(name))
+		if err != nil {
+			return err
+		}
+		if ok && child.Remote != nil {
+			return refusef(model.ErrConflict, "retention_ms %d of %q, a parent of remote children needs %d or 0", *retention, rec.Name, model.RemoteRetentionMin)
+		}
+	}
+	return nil
 }
 
 func setIf[T any](dst *T, src *T) {
@@ -185,16 +209,27 @@ func (t *txn) deleteTopic(rec model.Topic) error {
 		if err != nil {
 			return err
 		}
-		if ok && child.Parent == rec.Name {
-			if err := t.putTopic(unlinked(child)); err != nil {
-				return err
-			}
+		if !ok || child.Parent != rec.Name {
+			continue
+		}
+		if child.Remote != nil {
+			err = t.drop(name) // a stub is nothing without its parent
+		} else {
+			err = t.putTopic(unlinked(child))
+		}
+		if err != nil {
+			return err
 		}
 	}
-	if err := t.clearName(rec.Name); err != nil {
+	return t.drop(rec.Name)
+}
+
+// drop deletes a record and the rows under its name.
+func (t *txn) drop(name string) error {
+	if err := t.clearName(name); err != nil {
 		return err
 	}
-	return t.tx.Bucket(bucketTopics).Delete([]byte(rec.Name))
+	return t.tx.Bucket(bucketTopics).Delete([]byte(name))
 }
 
 // forgetChild takes a child out of its parent's list; an absent parent is fine.
@@ -209,6 +244,6 @@ func (t *txn) forgetChild(parent, child string) error {
 
 // unlinked is the record of a child without its link.
 func unlinked(rec model.Topic) model.Topic {
-	rec.Parent, rec.AttachEpoch, rec.AttachOffsets, rec.FanoutDelayMS = "", "", nil, 0
+	rec.Parent, rec.AttachEpoch, rec.AttachOffsets, rec.FanoutDelayMS, rec.Remote = "", "", nil, 0, nil
 	return rec
 }

@@ -19,9 +19,10 @@ var (
 	bucketMembers     = []byte("members")
 	bucketRemoved     = []byte("removed_members")
 	bucketUsers       = []byte("users")
+	bucketRemotes     = []byte("remotes")
 	bucketMeta        = []byte("fsm_meta")
 
-	dataBuckets = [][]byte{bucketTopics, bucketAssignments, bucketSchemas, bucketMembers, bucketRemoved, bucketUsers}
+	dataBuckets = [][]byte{bucketTopics, bucketAssignments, bucketSchemas, bucketMembers, bucketRemoved, bucketUsers, bucketRemotes}
 )
 
 // Limits the state machine itself holds, whatever the proposer checked. They are

@@ -18,7 +18,8 @@ var (
 	ErrTopicChanged = errors.New("topic changed since it was read")
 	// ErrInvalid: the request breaks a rule; the text names field and values.
 	ErrInvalid = errors.New("invalid argument")
-	// ErrHeldBack: a member's release does not know what the request needs (412).
+	// ErrHeldBack: a member's release does not know what the request needs (412);
+	// see HeldBackError.
 	ErrHeldBack = errors.New("not every cluster member runs a release that applies this")
 	// ErrTrailingData: a peer of an older release met fields it does not know; send
 	// the request again without them.

@@ -91,6 +91,8 @@ type Topic struct {
 	AttachEpoch         string      `json:"attach_epoch,omitempty"`
 	FanoutDelayMS       int64       `json:"fanout_delay_ms,omitempty"`
 	AttachOffsets       []int64     `json:"attach_offsets,omitempty"`
+	// Remote makes the topic the stub of a remote child: it has no partitions here.
+	Remote *RemoteChild `json:"remote,omitempty"`
 }
 
 // Role is a topic's place in a fan-out link.

@@ -200,7 +200,7 @@ func memberScripts() map[string][]step {
 // TestApplyScripts runs each family through what it applies and what it refuses.
 // After every step the views equal the database, and a refusal changed nothing.
 func TestApplyScripts(t *testing.T) {
-	for _, scripts := range []map[string][]step{topicScripts(), schemaScripts(), placementScripts(), memberScripts(), checkedScripts(), remoteScripts()} {
+	for _, scripts := range []map[string][]step{topicScripts(), schemaScripts(), placementScripts(), memberScripts(), checkedScripts(), remoteScripts(), remoteRecordScripts()} {
 		for name, steps := range scripts {
 			t.Run(name, func(t *testing.T) { runScript(t, steps) })
 		}

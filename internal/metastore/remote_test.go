@@ -44,17 +44,12 @@ func parentKeeping(ms int64) CreateTopic {
 	return c
 }
 
-// remoteScripts scripts types 33 to 37, and what stubs change in the types before.
+// remoteScripts scripts types 33 and 34, and what stubs change in the types before.
 func remoteScripts() map[string][]step {
 	with := func(edit func(*AttachRemote)) AttachRemote {
 		c := attach("r2", "there2")
 		edit(&c)
 		return c
-	}
-	remote := func(edit func(*model.Remote)) model.Remote {
-		r := remoteNamed("dr2")
-		edit(&r)
-		return r
 	}
 	return map[string][]step{
 		"33 remote child attach": {
@@ -111,6 +106,17 @@ func remoteScripts() map[string][]step {
 			{ChangeRemoteChild{Parent: "p", Child: "r", Epoch: "e", Skip: &SkipMark{Partition: 2, Offset: 7}}, nil},
 			{ChangeRemoteChild{Parent: "p", Child: "r", Epoch: "e", Skip: &SkipMark{Partition: 2, Offset: 7}}, nil},
 		},
+	}
+}
+
+// remoteRecordScripts scripts types 35 to 37.
+func remoteRecordScripts() map[string][]step {
+	remote := func(edit func(*model.Remote)) model.Remote {
+		r := remoteNamed("dr2")
+		edit(&r)
+		return r
+	}
+	return map[string][]step{
 		"35 remote create": {
 			{CreateRemote{Remote: remoteNamed("dr")}, model.ErrInvalid}, // the first brings a salt
 			{CreateRemote{Remote: remoteNamed("DR"), Salt: salt(1)}, model.ErrInvalid},

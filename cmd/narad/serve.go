@@ -148,6 +148,7 @@ func (n *node) openMetastore(ctx context.Context) (err error) {
 		APIAddr: n.fronts.addr(), Build: version(), Clock: n.clk, Logger: n.log, Registry: n.reg,
 		SnapshotThreshold: uint64(n.cfg.Cluster.SnapshotThreshold), SnapshotInterval: n.cfg.Cluster.SnapshotInterval,
 		TrailingLogs: uint64(n.cfg.Cluster.TrailingLogs),
+		Bootstrap:    func() error { return refuseOrphans(disk.OS{}, filepath.ToSlash(n.cfg.Storage.DataDir)) },
 	})
 	if err != nil {
 		return err

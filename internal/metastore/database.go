@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
+	"runtime/debug"
 	"strings"
 	"time"
 
@@ -124,36 +125,59 @@ type fsmFacts struct {
 }
 
 // inspectFSM reads fsm.db without writing a byte to it. A database that applied an
-// entry type this build does not know is refused.
+// entry type this build does not know is refused, and so is a damaged one.
 func inspectFSM(path string, knows EntryType) (facts fsmFacts, err error) {
 	ok, err := exists(path)
 	if err != nil || !ok {
 		return fsmFacts{}, err
 	}
-	db, err := bbolt.Open(path, dbMode, boltOptions(true))
-	if err != nil {
-		return fsmFacts{}, fmt.Errorf("open %s: %w", path, err)
-	}
-	defer func() { err = errors.Join(err, db.Close()) }()
-	defer recoverDamage(path, &err)
-	err = db.View(func(tx *bbolt.Tx) (err error) {
+	err = inspect(path, func(tx *bbolt.Tx) (err error) {
 		if facts.meta, facts.trusted, err = readFSMMeta(tx); err != nil {
 			return err
 		}
-		facts.holds = facts.meta.index > 0
-		for _, name := range dataBuckets {
-			if b := tx.Bucket(name); b != nil {
-				if k, _ := b.Cursor().First(); k != nil {
-					facts.holds = true
-				}
-			}
+		if facts.meta.newest > knows {
+			return newerDatabase(path, facts.meta.newest, knows)
+		}
+		sum, err := sumRows(tx)
+		if err == nil && facts.trusted && sum != facts.meta.rows {
+			err = errRowsChanged
+		}
+		facts.holds = facts.meta.index > 0 || sum != 0
+		return err
+	})
+	return facts, err
+}
+
+// inspectLog reads all of raft.db without writing a byte to it.
+func inspectLog(path string) error {
+	return inspect(path, func(tx *bbolt.Tx) error {
+		return tx.ForEach(func(_ []byte, b *bbolt.Bucket) error {
+			return b.ForEach(func(_, _ []byte) error { return nil })
+		})
+	})
+}
+
+// inspect hands a read-only transaction on a database to look. What bbolt does with
+// pages that are missing or make no sense (fault, or panic) becomes an error here,
+// before anything opens the file that would not live through it.
+func inspect(path string, look func(*bbolt.Tx) error) (err error) {
+	defer recoverDamage(path, &err)
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	db, err := bbolt.Open(path, dbMode, boltOptions(true))
+	if err != nil {
+		return fmt.Errorf("open %s: %w", path, err)
+	}
+	defer func() { err = errors.Join(err, db.Close()) }()
+	return db.View(func(tx *bbolt.Tx) error {
+		err := checkPages(path, tx)
+		if err == nil {
+			err = look(tx)
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", path, err)
 		}
 		return nil
 	})
-	if err == nil && facts.meta.newest > knows {
-		err = newerDatabase(path, facts.meta.newest, knows)
-	}
-	return facts, err
 }
 
 // errNewerDatabase: the file applied an entry type this build does not know.

@@ -30,19 +30,21 @@
 //	users            username                 -> JSON of model.Account
 //	remotes          "remote/" name           -> JSON of model.Remote
 //	                 "meta"                   -> JSON of model.RemoteKeys
-//	fsm_meta         "applied"                -> 22 bytes, below
+//	fsm_meta         "applied"                -> 30 bytes, below
 //
-//	+---------+--------+-------------+------------+------------+
-//	| version | newest | index       | txid       | CRC-32C    |
-//	| u8 = 1  | u8     | u64 BE      | u64 BE     | u32 BE     |
-//	+---------+--------+-------------+------------+------------+
+//	+---------+--------+-------------+------------+------------+------------+
+//	| version | newest | index       | txid       | rows       | CRC-32C    |
+//	| u8 = 2  | u8     | u64 BE      | u64 BE     | u64 BE     | u32 BE     |
+//	+---------+--------+-------------+------------+------------+------------+
 //
 // index is the newest Raft entry whose effects the file holds, newest the highest
-// entry type it ever applied, txid the bbolt transaction that wrote the value, and
-// the CRC covers the 18 bytes before it. All of an entry's effects and its index
-// commit in one transaction, so a restart skips what is held. The index is trusted
-// only while txid is still the file's last transaction: any other writer (a tool, an
-// older release) moves it. A value that does not decode refuses the start.
+// entry type it ever applied, txid the bbolt transaction that wrote the value, rows
+// the sum of all rows (a CRC-32C over lengths, bucket, key and value of each, counted
+// in the upper half), and the CRC covers the 26 bytes before it. All of an entry's
+// effects and its index commit in one transaction, so a restart skips what is held.
+// The index is trusted only while txid is still the file's last transaction: any other
+// writer (a tool, an older release) moves it. A value that does not decode, or a sum
+// that is not that of the rows, refuses the start.
 //
 // # Entries
 //
@@ -56,6 +58,8 @@
 //
 // # Not detected
 //
-// bbolt checks its meta pages only; a flipped bit in another page that still
-// decodes is not noticed here.
+// Damage that the rows' sum happens to agree with, one in 2^32; and damage to a file
+// whose index is not trusted, which has no sum to agree with. raft.db's pages carry no
+// checksums: a flipped bit of an entry that still decodes is applied, if the entry was
+// not held yet.
 package metastore

@@ -161,13 +161,13 @@ func TestEntryAtTheBound(t *testing.T) {
 }
 
 func TestFSMMetaGoldenVector(t *testing.T) {
-	m := fsmMeta{newest: 22, index: 0x0102030405060708, txid: 42}
-	const want = "01160102030405060708000000000000002a"
+	m := fsmMeta{newest: 22, index: 0x0102030405060708, txid: 42, rows: 0x3_89abcdef}
+	const want = "02160102030405060708000000000000002a0000000389abcdef"
 	b := m.encode()
-	if got := hex.EncodeToString(b[:18]); got != want || len(b) != fsmMetaSize {
+	if got := hex.EncodeToString(b[:26]); got != want || len(b) != fsmMetaSize {
 		t.Fatalf("encodes as %s (%d bytes), want %s", got, len(b), want)
 	}
-	if got := hex.EncodeToString(b[18:]); got != "ec4b05d6" {
+	if got := hex.EncodeToString(b[26:]); got != "e3a89c4d" {
 		t.Errorf("checksum %s", got)
 	}
 	if got, err := decodeFSMMeta(b); err != nil || got != m {

@@ -47,6 +47,7 @@ type fsm struct {
 
 	knows  EntryType     // newest entry type this node applies
 	newest atomic.Uint32 // newest entry type the database has applied
+	rows   uint64        // what all rows add up to; Raft's goroutine only
 	handed uint64        // newest index Raft handed over since the start; Raft's goroutine only
 	progress
 	halt
@@ -187,12 +188,13 @@ func (f *fsm) write(todo []pending, out []any) error {
 			return err
 		}
 		size = tx.Size()
-		return writeFSMMeta(tx, fsmMeta{newest: newest, index: last})
+		return writeFSMMeta(tx, fsmMeta{newest: newest, index: last, rows: f.rows + t.rowSum})
 	})
 	if err != nil {
 		return err
 	}
 	f.newest.Store(uint32(newest))
+	f.rows += t.rowSum
 	f.metrics.fsmBytes.Store(size)
 	f.catalog.publish(ch)
 	f.progress.set(last) // after the views: who waits for the index reads them

@@ -90,8 +90,21 @@ func newMachine(t testing.TB, dir string) *machine {
 	t.Helper()
 	f, err := openMachine(Options{Dir: dir, NodeID: node, Build: "test", Clock: clock.Real(), Logger: telemetry.Discard()})
 	must(t, err)
-	t.Cleanup(func() { f.close() })
+	t.Cleanup(func() {
+		sameRows(t, f)
+		f.close()
+	})
 	return &machine{fsm: f, t: t, next: f.applied.Load() + 1}
+}
+
+// sameRows checks that every write kept the sum of the rows.
+func sameRows(t testing.TB, f *fsm) {
+	_ = f.view(func(tx *bbolt.Tx) error { // fails once the database was closed
+		if sum, err := sumRows(tx); err != nil || sum != f.rows {
+			t.Errorf("rows add up to %x, kept is %x, %v", sum, f.rows, err)
+		}
+		return nil
+	})
 }
 
 // logOf makes the next log entry; it is not applied.

@@ -119,10 +119,10 @@ func (c RemoveMember) apply(t *txn) error {
 		return err
 	}
 	t.moved[DomainMembers] = true
-	if err := t.tx.Bucket(bucketMembers).Delete([]byte(c.ID)); err != nil {
+	if err := t.remove(bucketMembers, []byte(c.ID)); err != nil {
 		return err
 	}
-	return t.tx.Bucket(bucketRemoved).Put([]byte(c.ID), []byte{1})
+	return t.store(bucketRemoved, []byte(c.ID), []byte{1})
 }
 
 // ownsNothing refuses a member that some assignment names as owner. It walks every
@@ -156,5 +156,5 @@ func (c ReadmitMember) apply(t *txn) error {
 	if t.tx.Bucket(bucketRemoved).Get([]byte(c.ID)) == nil {
 		return refusef(model.ErrMemberNotFound, "%q was not removed", c.ID)
 	}
-	return t.tx.Bucket(bucketRemoved).Delete([]byte(c.ID))
+	return t.remove(bucketRemoved, []byte(c.ID))
 }

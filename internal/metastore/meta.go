@@ -15,11 +15,12 @@ type fsmMeta struct {
 	newest EntryType // highest entry type ever applied
 	index  uint64    // newest Raft entry whose effects are held
 	txid   uint64    // bbolt transaction that wrote this value
+	rows   uint64    // sum of the rows of all data buckets; see rowSum
 }
 
 const (
-	fsmMetaVersion = 1
-	fsmMetaSize    = 22
+	fsmMetaVersion = 2
+	fsmMetaSize    = 30
 )
 
 var (
@@ -32,6 +33,7 @@ func (m fsmMeta) encode() []byte {
 	b = append(b, fsmMetaVersion, byte(m.newest))
 	b = binary.BigEndian.AppendUint64(b, m.index)
 	b = binary.BigEndian.AppendUint64(b, m.txid)
+	b = binary.BigEndian.AppendUint64(b, m.rows)
 	return binary.BigEndian.AppendUint32(b, crc32.Checksum(b, castagnoli))
 }
 
@@ -42,13 +44,14 @@ func decodeFSMMeta(b []byte) (fsmMeta, error) {
 	if b[0] != fsmMetaVersion {
 		return fsmMeta{}, fmt.Errorf("fsm.db: fsm_meta version %d, want %d: %w", b[0], fsmMetaVersion, model.ErrCorrupt)
 	}
-	if got, want := crc32.Checksum(b[:18], castagnoli), binary.BigEndian.Uint32(b[18:]); got != want {
+	if got, want := crc32.Checksum(b[:26], castagnoli), binary.BigEndian.Uint32(b[26:]); got != want {
 		return fsmMeta{}, fmt.Errorf("fsm.db: fsm_meta checksum %08x, stored %08x: %w", got, want, model.ErrCorrupt)
 	}
 	return fsmMeta{
 		newest: EntryType(b[1]),
 		index:  binary.BigEndian.Uint64(b[2:]),
 		txid:   binary.BigEndian.Uint64(b[10:]),
+		rows:   binary.BigEndian.Uint64(b[18:]),
 	}, nil
 }
 
@@ -72,3 +75,41 @@ func writeFSMMeta(tx *bbolt.Tx, m fsmMeta) error {
 	m.txid = uint64(tx.ID())
 	return tx.Bucket(bucketMeta).Put(keyApplied, m.encode())
 }
+
+// rowSum is what a row adds to the sum of all rows: its bucket's name and its key,
+// each with its length before it, and its value; 0 for no row. The sum tells that a
+// row changed, came or went behind the state machine's back, of which bbolt, whose
+// pages carry no checksum, knows nothing.
+func rowSum(bucket, key, value []byte) uint64 {
+	if value == nil {
+		return 0
+	}
+	var n [8]byte
+	binary.BigEndian.PutUint32(n[:], uint32(len(bucket)))
+	binary.BigEndian.PutUint32(n[4:], uint32(len(key)))
+	sum := crc32.Checksum(n[:], castagnoli)
+	for _, b := range [][]byte{bucket, key, value} {
+		sum = crc32.Update(sum, castagnoli, b)
+	}
+	return uint64(sum) + 1<<32 // the upper half counts rows
+}
+
+// sumRows adds up every row of the database.
+func sumRows(tx *bbolt.Tx) (sum uint64, err error) {
+	for _, name := range dataBuckets {
+		b := tx.Bucket(name)
+		if b == nil {
+			continue
+		}
+		if err := b.ForEach(func(k, v []byte) error {
+			sum += rowSum(name, k, v)
+			return nil
+		}); err != nil {
+			return 0, err
+		}
+	}
+	return sum, nil
+}
+
+// errRowsChanged: the rows are not the ones this state machine wrote.
+var errRowsChanged = fmt.Errorf("%w: its rows do not add up to the recorded sum; restore the metastore directory from a backup", model.ErrCorrupt)

@@ -60,6 +60,10 @@ type Options struct {
 	SnapshotInterval  time.Duration // how often that is checked; 0 = the default
 	TrailingLogs      uint64        // entries kept behind a snapshot, as given
 
+	// Bootstrap, if set, is asked before a directory without any state starts a
+	// cluster of its own; an error refuses that.
+	Bootstrap func() error
+
 	dial func(addr string, timeout time.Duration) (net.Conn, error) // nil = TCP; for tests
 	tune func(*raft.Config)                                         // nil = as set here; for tests
 }
@@ -153,11 +157,17 @@ func prepare(o Options, logger hclog.Logger) (raftDisk, restartAction, error) {
 		return raftDisk{}, 0, err
 	}
 	if hasLog {
+		if err := inspectLog(raftPath); err != nil {
+			return raftDisk{}, 0, err
+		}
 		if rd.logs, err = openLog(raftPath); err != nil {
 			return raftDisk{}, 0, err
 		}
 	}
-	action, err := rd.decide(facts, o.Join)
+	action, fresh, err := rd.decide(facts, o.Join)
+	if err == nil && fresh && !o.Join && o.Bootstrap != nil {
+		err = o.Bootstrap()
+	}
 	if err == nil && rd.logs == nil {
 		if err = createDB(raftPath, filepath.Join(o.Dir, raftCreateName)); err == nil {
 			rd.logs, err = openLog(raftPath)
@@ -180,26 +190,28 @@ func openLog(path string) (*raftboltdb.BoltStore, error) {
 	return logs, nil
 }
 
-// decide completes the facts with Raft's side of them.
-func (rd raftDisk) decide(facts fsmFacts, joins bool) (restartAction, error) {
+// decide completes the facts with Raft's side of them. fresh says that there is
+// neither metadata nor Raft state.
+func (rd raftDisk) decide(facts fsmFacts, joins bool) (action restartAction, fresh bool, err error) {
 	f := restartFacts{holds: facts.holds, index: facts.meta.index, trusted: facts.trusted, joins: joins}
 	snaps, err := rd.snaps.List()
 	if err != nil {
-		return 0, err
+		return 0, false, err
 	}
 	if len(snaps) > 0 {
 		f.snapshotIndex = snaps[0].Index
 	}
 	if rd.logs != nil {
 		if f.logFirst, err = rd.logs.FirstIndex(); err != nil {
-			return 0, err
+			return 0, false, err
 		}
 		if f.logLast, err = rd.logs.LastIndex(); err != nil {
-			return 0, err
+			return 0, false, err
 		}
 	}
 	f.raftState = f.logLast > 0 || f.snapshotIndex > 0
-	return decideRestart(f)
+	action, err = decideRestart(f)
+	return action, !f.holds && !f.raftState, err
 }
 
 // act carries out a decision up to the opening of fsm.db.

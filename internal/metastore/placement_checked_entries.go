@@ -67,7 +67,7 @@ func (c PrunePlacement) apply(t *txn) error {
 	if err := model.PathElement(c.Topic); err != nil || c.Partition < 0 {
 		return refusef(model.ErrInvalid, "no assignment row can be that of %q/%d", c.Topic, c.Partition)
 	}
-	return t.tx.Bucket(bucketAssignments).Delete(numbered(c.Topic, c.Partition))
+	return t.remove(bucketAssignments, numbered(c.Topic, c.Partition))
 }
 
 // MarkSilent (type 31) marks a member dead, unless its record shows another

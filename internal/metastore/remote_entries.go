@@ -214,5 +214,5 @@ func (c DeleteRemote) apply(t *txn) error {
 		}
 	}
 	t.moved[DomainRemotes] = true
-	return t.tx.Bucket(bucketRemotes).Delete(remoteKey(c.Name))
+	return t.remove(bucketRemotes, remoteKey(c.Name))
 }

@@ -119,7 +119,7 @@ func (t *txn) appendVersion(names []string, version int, doc []byte) error {
 func (t *txn) putSchema(topic string, version int, doc []byte) error {
 	t.touch(topic, touchSchema)
 	t.schemaBytes += int64(len(doc))
-	return t.tx.Bucket(bucketSchemas).Put(numbered(topic, version), doc)
+	return t.store(bucketSchemas, numbered(topic, version), doc)
 }
 
 // checkBudgets refuses versions of add bytes in all for each of the topics, when

@@ -173,6 +173,9 @@ func (f *fsm) load() (err error) {
 				ch.topics[name] = nil
 			}
 		}
+		if f.rows, err = sumRows(tx); err != nil {
+			return err
+		}
 		f.newest.Store(uint32(meta.newest))
 		f.metrics.fsmBytes.Store(tx.Size())
 		f.catalog.publish(ch)

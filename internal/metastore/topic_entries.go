@@ -229,7 +229,7 @@ func (t *txn) drop(name string) error {
 	if err := t.clearName(name); err != nil {
 		return err
 	}
-	return t.tx.Bucket(bucketTopics).Delete([]byte(name))
+	return t.remove(bucketTopics, []byte(name))
 }
 
 // forgetChild takes a child out of its parent's list; an absent parent is fine.

@@ -39,6 +39,7 @@ type txn struct {
 	before      *catalog          // as of the last transaction; read only
 	touched     map[string]touch  // topics, by what of them changed
 	schemaBytes int64             // change of what all schema versions add up to
+	rowSum      uint64            // change of what all rows add up to
 	moved       [domainCount]bool // domains besides those of the topics touched
 }
 
@@ -78,7 +79,20 @@ func (t *txn) put(bucket, key []byte, v any) error {
 	if err != nil {
 		return err
 	}
-	return t.tx.Bucket(bucket).Put(key, b)
+	return t.store(bucket, key, b)
+}
+
+// store and remove are the only writers of rows: they keep the sum of all rows.
+func (t *txn) store(bucket, key, value []byte) error {
+	b := t.tx.Bucket(bucket)
+	t.rowSum += rowSum(bucket, key, value) - rowSum(bucket, key, b.Get(key))
+	return b.Put(key, value)
+}
+
+func (t *txn) remove(bucket, key []byte) error {
+	b := t.tx.Bucket(bucket)
+	t.rowSum -= rowSum(bucket, key, b.Get(key))
+	return b.Delete(key)
 }
 
 // getJSON reads one value; a stored value that does not decode is damage, not a
@@ -137,7 +151,7 @@ func (t *txn) dropRows(bucket []byte, topic string) error {
 		return err
 	}
 	for _, k := range keys {
-		if err := t.tx.Bucket(bucket).Delete(k); err != nil {
+		if err := t.remove(bucket, k); err != nil {
 			return err
 		}
 	}

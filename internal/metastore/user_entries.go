@@ -93,5 +93,5 @@ func (c DeleteUser) apply(t *txn) error {
 		return refuse(model.ErrUserNotFound)
 	}
 	t.moved[DomainUsers] = true
-	return t.tx.Bucket(bucketUsers).Delete([]byte(c.Username))
+	return t.remove(bucketUsers, []byte(c.Username))
 }

@@ -248,3 +248,13 @@ func (n *Node) Metric(series string) (v float64, ok bool) {
 	}
 	return 0, false
 }
+
+// LastWords is the last line of the node's log.
+func (n *Node) LastWords() string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if len(n.lines) == 0 {
+		return ""
+	}
+	return n.lines[len(n.lines)-1]
+}

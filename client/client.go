@@ -84,6 +84,7 @@ func newTransport(o options, nodes int) *http.Transport {
 		MaxIdleConnsPerHost: o.idleConnections,
 		IdleConnTimeout:     time.Minute,
 		DisableCompression:  true,
+		WriteBufferSize:     writeBufferBytes,
 		Proxy:               http.ProxyFromEnvironment,
 	}
 }

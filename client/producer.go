@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,12 +11,11 @@ import (
 
 // Defaults of ProducerOptions.
 const (
-	DefaultBatchMessages  = 500
-	DefaultBatchBytes     = 1 << 20 // past it a node counts the body against a budget of its own
-	DefaultLinger         = 5 * time.Millisecond
-	DefaultBatchesSent    = 4
-	DefaultBufferMessages = 20_000
-	DefaultBufferBytes    = 32 << 20
+	DefaultBatchMessages = 500
+	DefaultBatchBytes    = 1 << 20 // past it a node counts the body against a budget of its own
+	DefaultLinger        = 5 * time.Millisecond
+	DefaultBatchesSent   = 4
+	DefaultBufferBytes   = 32 << 20
 )
 
 // ProducerOptions shape a Producer; a zero field takes the default above.
@@ -30,7 +30,8 @@ type ProducerOptions struct {
 	// nothing fails and one node is used.
 	InFlight int
 	// BufferMessages and BufferBytes (as encoded) bound what was taken and has no
-	// outcome yet; at the bound Send waits. One message is always taken.
+	// outcome yet; at the bound Send waits. One message is always taken. The default
+	// of BufferMessages is two batches for each request: one sent, one gathering.
 	BufferMessages int
 	BufferBytes    int
 }
@@ -44,7 +45,7 @@ func (o *ProducerOptions) fill() error {
 		{"BatchMessages", &o.BatchMessages, DefaultBatchMessages, BatchMessagesMax},
 		{"BatchBytes", &o.BatchBytes, DefaultBatchBytes, BatchBytesMax},
 		{"InFlight", &o.InFlight, DefaultBatchesSent, 1024},
-		{"BufferMessages", &o.BufferMessages, DefaultBufferMessages, 1 << 24},
+		{"BufferMessages", &o.BufferMessages, 2 * cmp.Or(o.InFlight, DefaultBatchesSent) * cmp.Or(o.BatchMessages, DefaultBatchMessages), 1 << 24},
 		{"BufferBytes", &o.BufferBytes, DefaultBufferBytes, 1 << 34},
 	} {
 		if *f.v == 0 {

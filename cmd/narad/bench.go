@@ -122,7 +122,7 @@ type template []byte
 const stampAt = len(`{"t":`)
 
 func newTemplate(size int) template {
-	b := fmt.Appendf(make([]byte, 0, size), `{"t":%019d,"p":"`, 1)
+	b := fmt.Appendf(make([]byte, 0, size), `{"t":%d,"p":"`, int64(1e18)) // JSON even before it is stamped: other payloads travel as base64
 	const alphabet = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_"
 	for len(b) < size-2 {
 		b = append(b, alphabet[rand.IntN(len(alphabet))])

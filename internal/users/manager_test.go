@@ -156,7 +156,8 @@ func TestAZ23DeleteWarnsWhileAMemberCannotRelease(t *testing.T) {
 
 func TestU9U10Grants(t *testing.T) {
 	r := newRig(t)
-	ada, nora := r.add(t, "ada", admin), r.add(t, "nora", produce)
+	ada := r.add(t, "ada", admin)
+	r.add(t, "nora", produce)
 	r.clock.Advance(time.Second)
 	consume := model.Grant{Action: model.ActionConsume, Patterns: []string{"*"}}
 	got, err := r.SetGrants(ctx, ada, "nora", []model.Grant{consume})
@@ -164,7 +165,7 @@ func TestU9U10Grants(t *testing.T) {
 	if len(got.Grants) != 1 || got.Grants[0].Action != model.ActionConsume || got.UpdatedAtMS != 1_700_000_001_000 || got.CreatedAtMS != 1_700_000_000_000 {
 		t.Fatalf("%+v", got)
 	}
-	nora = r.as(t, "nora", "nora") // U-9: the password is untouched
+	nora := r.as(t, "nora", "nora") // U-9: the password is untouched
 	if nora.MayProduce("orders-1") == nil || nora.MayConsume("orders-1") != nil {
 		t.Fatal("the next request has the old grants")
 	}
@@ -185,11 +186,10 @@ func TestU9U10Grants(t *testing.T) {
 	wants(t, "U-10 missing", err, model.ErrUserNotFound)
 	_, err = r.SetGrants(ctx, nora, "ada", nil)
 	wants(t, "by a non-admin", err, access.DeniedAdmin)
-	bea := r.add(t, "bea")
+	r.add(t, "bea")
 	_, err = r.SetGrants(ctx, r.root(t), "bea", []model.Grant{admin})
 	must(t, err)
 	wants(t, "U-10 a list that keeps admin", errOf(r.SetGrants(ctx, ada, "bea", []model.Grant{admin, produce})), access.DeniedEscalation)
-	_ = bea
 	_, err = r.SetGrants(ctx, ada, "bea", []model.Grant{produce})
 	must(t, err)
 }

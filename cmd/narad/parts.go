@@ -15,6 +15,7 @@ import (
 	"github.com/narad-mq/narad/internal/metastore"
 	"github.com/narad-mq/narad/internal/model"
 	"github.com/narad-mq/narad/internal/telemetry"
+	"github.com/narad-mq/narad/internal/users"
 )
 
 // placement tells the dispatcher who owns a partition: on one node this one, or
@@ -44,6 +45,13 @@ type confirmer struct{ store *metastore.Store }
 func (c confirmer) ConfirmGone(ctx context.Context, name string, id model.Incarnation) (bool, error) {
 	word, err := c.store.ConfirmGone(ctx, name, id)
 	return word == metastore.Gone && err == nil, err
+}
+
+// newUsers makes the manager of users; this node is the leader that decides.
+func (n *node) newUsers() *users.Manager {
+	return users.NewManager(n.store, n.auth, users.NewAuthority(users.AuthorityOptions{
+		Store: n.store, Secured: n.cfg.Security.Enabled, Clock: n.clk,
+	}))
 }
 
 // Default share of the volume that is kept free (storage.reserve_bytes = -1).

@@ -30,6 +30,7 @@ import (
 	"github.com/narad-mq/narad/internal/router"
 	"github.com/narad-mq/narad/internal/telemetry"
 	"github.com/narad-mq/narad/internal/topics"
+	"github.com/narad-mq/narad/internal/users"
 	"github.com/narad-mq/narad/internal/wal"
 )
 
@@ -46,16 +47,22 @@ type node struct {
 	reg   *prometheus.Registry
 	start time.Time
 
-	unlock    func() error
-	fronts    *fronts
-	api       *httpapi.API
-	auth      *access.Authenticator
+	unlock func() error
+	fronts *fronts
+	api    *httpapi.API
+	people
 	store     *metastore.Store
 	broker    *broker.Broker
 	reclaimer *reclaim.Reclaimer
 	router    *router.Router
 	ingress   *ingress.Ingress
 	poller    *telemetry.Poller
+}
+
+// people are the parts that know users.
+type people struct {
+	auth   *access.Authenticator
+	seeder *users.Seeder // nil with security off
 }
 
 // serve runs a node until ctx ends (a graceful stop: nil), or until it cannot go on.
@@ -103,6 +110,7 @@ func (n *node) boot(ctx context.Context) error {
 		n.listen,        // health answers from here on, so that liveness never waits for a recovery
 		n.openMetastore, // everything below asks it who owns what
 		n.openAccess,    // users are in the metastore; it only reads them
+		n.seedRoot,      // the leader is known by now, and whoever is told to log in later can
 		n.openBroker,    // before the sweep: retiring a directory is the broker's
 		n.sweep,         // before a create can be answered: it could remove a directory it just missed
 		n.recoverBroker, // before traffic: what a crash left open is repaired in the background of nobody's request
@@ -158,6 +166,24 @@ func (n *node) openMetastore(ctx context.Context) (err error) {
 
 func (n *node) openAccess(context.Context) error {
 	n.auth = access.New(access.Options{Users: n.store, Clock: n.clk, Logger: n.log, Registry: n.reg})
+	return nil
+}
+
+// adminPassword is the variable that holds root's first password. It is no setting:
+// nothing keeps it, and nothing shows it.
+const adminPassword = "NARAD_ADMIN_PASSWORD"
+
+// seedRoot makes the first user of a secured cluster. It is no reason to fail a start:
+// where it cannot be done yet it goes on in the background.
+func (n *node) seedRoot(context.Context) error {
+	if !n.cfg.Security.Enabled {
+		return nil
+	}
+	n.seeder = users.NewSeeder(users.SeederOptions{
+		Store: n.store, Hash: n.auth.Hash, FS: disk.OS{}, DataDir: filepath.ToSlash(n.cfg.Storage.DataDir),
+		Node: n.cfg.Cluster.NodeID, Password: os.Getenv(adminPassword), Clock: n.clk, Logger: n.log,
+	})
+	n.seeder.Start()
 	return nil
 }
 
@@ -242,7 +268,8 @@ func (n *node) openRoutes(context.Context) error {
 	})
 	n.poller = n.startPoller()
 	n.api.Begin(httpapi.Backends{
-		Auth: n.auth, Directory: n.store, Topics: manager, Router: n.router, Produce: n.ingress, Health: n.store,
+		Auth: n.auth, Directory: n.store, Topics: manager, Users: n.newUsers(),
+		Router: n.router, Produce: n.ingress, Health: n.store,
 	})
 	registerBoot(n.reg, n.clk.Now().Sub(n.start), n.store.Ready)
 	n.log.Info("http listening", "addr", n.fronts.addr())
@@ -280,6 +307,7 @@ func (n *node) stop() error {
 	closeIf(do, "stop reclaiming", n.reclaimer)
 	closeIf(do, "close partitions", n.broker) // acks, then the high watermark of each log
 	closeIf(do, "close ingress", n.ingress)   // the last checkpoint: after the commits it stands for
+	closeIf(do, "stop seeding", n.seeder)
 	closeIf(do, "close access", n.auth)
 	closeIf(do, "close metastore", n.store) // last: everything above reads it
 	if n.unlock != nil {

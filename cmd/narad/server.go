@@ -42,7 +42,7 @@ func serveCommand(io stdio) *cobra.Command {
 		Use: "serve", Short: "Run a node", Args: cobra.NoArgs,
 		Long: "Run a node in the foreground until SIGTERM or SIGINT.\n\n" +
 			"Settings: built-in default, then the JSON file of --config, then NARAD_* variables, then flags.",
-		Example: "  NARAD_SECURITY_ENABLED=false narad serve --addr 127.0.0.1:7942 --data-dir /var/lib/narad",
+		Example: "  NARAD_CLUSTER_ADDR=127.0.0.1:7943 narad serve --data-dir /var/lib/narad",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			fl := cmd.Flags()
 			if fl.Changed("addr") && fl.Changed("port") {

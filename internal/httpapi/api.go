@@ -30,6 +30,7 @@ type Backends struct {
 	Auth      Authenticator
 	Directory Directory
 	Topics    Topics
+	Users     Users
 	Router    Router
 	Produce   Producer
 	Health    Health
@@ -139,12 +140,16 @@ func (a *API) serve(req *Request, resp Response, ops bool) {
 // operational routes only.
 func (a *API) handle(c *call, ops bool) error {
 	be := a.serving.Load()
-	res, topic := resolve(c.req.Path)
+	res, name := resolve(c.req.Path)
 	asked := res
 	if operational := res >= resHealthz; ops && !operational || !ops && a.scrapeOnly && res == resMetrics {
 		res = resNone
 	}
-	c.topic = topic
+	if res >= resUsers && res <= resPassword {
+		c.user = name
+	} else {
+		c.topic = name
+	}
 	c.route, c.allow = byMethod(res, c.req.Method)
 	if err := a.admit(c, asked, ops, be); err != nil {
 		return err
@@ -192,6 +197,24 @@ func (a *API) dispatch(c *call, be *Backends) error {
 		return a.alterTopic(c, be)
 	case routeTopicDelete:
 		return a.deleteTopic(c, be)
+	}
+	return a.dispatchUsers(c, be)
+}
+
+func (a *API) dispatchUsers(c *call, be *Backends) error {
+	switch c.route {
+	case routeUserCreate:
+		return a.createUser(c, be)
+	case routeUserList:
+		return a.listUsers(c, be)
+	case routeUserGet:
+		return a.getUser(c, be)
+	case routeUserDelete:
+		return a.deleteUser(c, be)
+	case routeUserGrants:
+		return a.setGrants(c, be)
+	case routeUserPassword:
+		return a.setPassword(c, be)
 	}
 	return errNoRoute
 }

@@ -24,6 +24,18 @@ func (a *API) audit(c *call, event, target string, status int, err error, extra 
 	a.log.LogAttrs(context.Background(), level, "audit", attrs...)
 }
 
+// audited writes the audit line of a change that is decided, and returns what refuses
+// it; status is that of success.
+func (a *API) audited(c *call, event, target string, status int, err error, extra ...slog.Attr) error {
+	if err == nil {
+		a.audit(c, event, target, status, nil, extra...)
+		return nil
+	}
+	r := translate(c.route.op(), err)
+	a.audit(c, event, target, r.status, err, extra...)
+	return r
+}
+
 func auditOutcome(status int, err error) (string, slog.Level) {
 	switch {
 	case err == nil:

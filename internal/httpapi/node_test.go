@@ -24,6 +24,7 @@ import (
 	"github.com/narad-mq/narad/internal/router"
 	"github.com/narad-mq/narad/internal/telemetry"
 	"github.com/narad-mq/narad/internal/topics"
+	"github.com/narad-mq/narad/internal/users"
 )
 
 // node is a server over the real parts of a node, on a directory of its own.
@@ -102,7 +103,7 @@ func openNodeWith(t testing.TB, dir string, edit func(*config.HTTP), secured boo
 	n.server = serveWith(t, edit, secured)
 	n.stops = append(n.stops, n.server.stop)
 	n.api.Begin(Backends{
-		Auth: auth, Directory: store, Router: n.router, Produce: in, Health: store,
+		Auth: auth, Users: users.NewManager(store, auth, users.NewAuthority(users.AuthorityOptions{Store: store, Secured: secured})), Directory: store, Router: n.router, Produce: in, Health: store,
 		Topics: topics.New(topics.Options{
 			Store: store, Users: callers, Node: nodeName, Clock: clock.Real(), Logger: log,
 			Defaults: topics.Defaults{Partitions: 3, MaxPartitions: 108, RetentionMS: 604_800_000, VisibilityMS: 30_000, MaxInFlight: 1024, MaxAckedAhead: 1024},

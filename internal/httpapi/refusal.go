@@ -62,6 +62,7 @@ const (
 	errPanic
 	errClientGone
 	errBodyTooLarge
+	errUserBody
 	errMessageTooBig
 	errBodyTimeout
 	errBodyUnreadable
@@ -92,6 +93,7 @@ var fixedRefusals = [...]*refusal{
 	errPanic:          {status: 500, code: codeInternal, text: "internal server panic"},
 	errClientGone:     {status: statusClientGone, code: codeClientGone, text: "client closed request"},
 	errBodyTooLarge:   {status: 413, code: codeBodyTooLarge, text: "request body too large"},
+	errUserBody:       {status: 400, code: codeBodyTooLarge, text: "request body too large"}, // LIM-1
 	errMessageTooBig:  {status: 413, code: codeMsgTooLarge, text: "message too large"},
 	errBodyTimeout:    {status: 400, code: "body_unreadable", text: "the request body did not arrive in time"},
 	errBodyUnreadable: {status: 400, code: "body_unreadable", text: "the request body could not be read"},

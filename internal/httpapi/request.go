@@ -55,6 +55,7 @@ type call struct {
 	identity string         // whom limits count against
 	route    route
 	topic    string // from the path, percent-decoded
+	user     string // likewise
 	allow    string // of a 405
 	status   int    // of the answer sent or recorded; 0 = none yet
 	sent     int    // body bytes

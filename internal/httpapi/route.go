@@ -19,6 +19,13 @@ const (
 	routeProduceBatch
 	routeConsume
 	routeAck
+	routeTopicSchema
+	routeUserCreate
+	routeUserList
+	routeUserGet
+	routeUserDelete
+	routeUserGrants
+	routeUserPassword
 	routeHealthz
 	routeReadyz
 	routeMetrics
@@ -46,6 +53,20 @@ func (r route) label() string {
 		return "GET /v1/topics/{topic}/consume"
 	case routeAck:
 		return "POST /v1/topics/{topic}/ack"
+	case routeTopicSchema:
+		return "GET /v1/topics/{topic}/schema"
+	case routeUserCreate:
+		return "POST /v1/users"
+	case routeUserList:
+		return "GET /v1/users"
+	case routeUserGet:
+		return "GET /v1/users/{username}"
+	case routeUserDelete:
+		return "DELETE /v1/users/{username}"
+	case routeUserGrants:
+		return "PUT /v1/users/{username}/grants"
+	case routeUserPassword:
+		return "PUT /v1/users/{username}/password"
 	case routeHealthz:
 		return "GET /healthz"
 	case routeReadyz:
@@ -77,6 +98,20 @@ func (r route) op() string {
 		return "consume"
 	case routeAck:
 		return "ack"
+	case routeTopicSchema:
+		return "get schema"
+	case routeUserCreate:
+		return "create user"
+	case routeUserList:
+		return "list users"
+	case routeUserGet:
+		return "get user"
+	case routeUserDelete:
+		return "delete user"
+	case routeUserGrants:
+		return "set grants"
+	case routeUserPassword:
+		return "set password"
 	case routeHealthz:
 		return "health check"
 	case routeReadyz:
@@ -98,16 +133,24 @@ const (
 	resProduceBatch
 	resConsume
 	resAck
+	resSchema
+	resUsers
+	resUser
+	resGrants
+	resPassword
 	resHealthz
 	resReadyz
 	resMetrics
 )
 
-const topicsPrefix = "/v1/topics"
+const (
+	topicsPrefix = "/v1/topics"
+	usersPrefix  = "/v1/users"
+)
 
-// resolve finds the resource of a raw path and the topic it names. Only exact,
-// clean paths match: an empty, "." or ".." segment or a trailing slash names
-// nothing, and nothing is ever redirected. The topic alone is percent-decoded,
+// resolve finds the resource of a raw path and the topic or user it names. Only
+// exact, clean paths match: an empty, "." or ".." segment or a trailing slash names
+// nothing, and nothing is ever redirected. The name alone is percent-decoded,
 // after the path was split, so that an encoded slash stays within the name.
 func resolve(path string) (resource, string) {
 	switch path {
@@ -119,18 +162,23 @@ func resolve(path string) (resource, string) {
 		return resMetrics, ""
 	case topicsPrefix:
 		return resTopics, ""
+	case usersPrefix:
+		return resUsers, ""
 	}
+	res, below := resTopic, topicResource
 	rest, ok := strings.CutPrefix(path, topicsPrefix+"/")
 	if !ok {
-		return resNone, ""
+		if rest, ok = strings.CutPrefix(path, usersPrefix+"/"); !ok {
+			return resNone, ""
+		}
+		res, below = resUser, userResource
 	}
 	name, tail, more := strings.Cut(rest, "/")
 	if name == "" || name == "." || name == ".." {
 		return resNone, ""
 	}
-	res := resTopic
 	if more {
-		if res = topicResource(tail); res == resNone {
+		if res = below(tail); res == resNone {
 			return resNone, ""
 		}
 	}
@@ -152,8 +200,20 @@ func topicResource(tail string) resource {
 		return resConsume
 	case "ack":
 		return resAck
+	case "schema":
+		return resSchema
 	case "produce/batch":
 		return resProduceBatch
+	}
+	return resNone
+}
+
+func userResource(tail string) resource {
+	switch tail {
+	case "grants":
+		return resGrants
+	case "password":
+		return resPassword
 	}
 	return resNone
 }
@@ -192,6 +252,28 @@ func byMethod(res resource, method string) (r route, allow string) {
 			return routeConsume, ""
 		}
 		return only(method, "GET", routeConsume)
+	case resSchema:
+		return readOnly(method, routeTopicSchema)
+	case resUsers:
+		switch method {
+		case "POST":
+			return routeUserCreate, ""
+		case "GET", "HEAD":
+			return routeUserList, ""
+		}
+		return routeUnmatched, "GET, HEAD, POST"
+	case resUser:
+		switch method {
+		case "DELETE":
+			return routeUserDelete, ""
+		case "GET", "HEAD":
+			return routeUserGet, ""
+		}
+		return routeUnmatched, "DELETE, GET, HEAD"
+	case resGrants:
+		return only(method, "PUT", routeUserGrants)
+	case resPassword:
+		return only(method, "PUT", routeUserPassword)
 	case resHealthz:
 		return readOnly(method, routeHealthz)
 	case resReadyz:

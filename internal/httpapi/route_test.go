@@ -31,7 +31,19 @@ func TestResolve(t *testing.T) {
 		{"/v1/topics/t/produce/batch/x", resNone, ""},
 		{"/v1/topics/t/consume", resConsume, "t"},
 		{"/v1/topics/t/ack", resAck, "t"},
-		{"/v1/topics/t/schema", resNone, ""},
+		{"/v1/topics/t/schema", resSchema, "t"},
+		{"/v1/topics/t/schema/1", resNone, ""},
+		{"/v1/topics/t/grants", resNone, ""},
+		{"/v1/users", resUsers, ""},
+		{"/v1/users/", resNone, ""},
+		{"/v1/users/alice", resUser, "alice"},
+		{"/v1/users/al%69ce/grants", resGrants, "alice"},
+		{"/v1/users/alice/password", resPassword, "alice"},
+		{"/v1/users/alice/password/", resNone, ""},
+		{"/v1/users/alice/ack", resNone, ""},
+		{"/v1/users/..", resNone, ""},
+		{"/v1/users//grants", resNone, ""},
+		{"/v1/usersx", resNone, ""},
 		{"/v1/topics/a%2Fb/consume", resConsume, "a/b"},
 		{"/v1/topics/a%00b", resTopic, "a\x00b"},
 		{"/v1/topics/%2e%2e/ack", resAck, ".."},
@@ -64,8 +76,8 @@ func TestPIPE5_RouteMatch(t *testing.T) {
 		{"GET", "/", 404, ""},
 		{"GET", "/v1/topics/", 404, ""},
 		{"GET", "/v1/topics//t", 404, ""},
-		{"GET", "/v1/users", 404, ""},
-		{"GET", "/v1/topics/t/schema", 404, ""},
+		{"GET", "/v1/users/", 404, ""},
+		{"GET", "/v1/users/alice/ack", 404, ""},
 		{"POST", "/v1/topics/t/children", 404, ""},
 		{"GET", "/v1/cluster/members", 404, ""},
 		{"PUT", "/v1/topics", 405, "GET, HEAD, POST"},
@@ -76,6 +88,11 @@ func TestPIPE5_RouteMatch(t *testing.T) {
 		{"DELETE", "/v1/topics/t/ack", 405, "POST"},
 		{"POST", "/v1/topics/t/consume", 405, "GET"},
 		{"HEAD", "/v1/topics/t/consume", 405, "GET"},
+		{"POST", "/v1/topics/t/schema", 405, "GET, HEAD"},
+		{"PUT", "/v1/users", 405, "GET, HEAD, POST"},
+		{"PATCH", "/v1/users/alice", 405, "DELETE, GET, HEAD"},
+		{"GET", "/v1/users/alice/grants", 405, "PUT"},
+		{"POST", "/v1/users/alice/password", 405, "PUT"},
 		{"DELETE", "/healthz", 405, "GET, HEAD"},
 		{"BREW", "/metrics", 405, "GET, HEAD"},
 	} {
@@ -115,7 +132,7 @@ func TestHEAD(t *testing.T) {
 	s.do(t, "HEAD", "/v1/topics/t/consume?wait=bad", "", "-"+clientHeader).expect(t, 405, "")
 }
 
-// TestCSRF covers the cross-site guard, CSRF-1 to CSRF-7 (CSRF-3 needs users).
+// TestCSRF covers the cross-site guard, CSRF-1 to CSRF-7 (CSRF-3: TestPIPE3_Authentication).
 func TestCSRF(t *testing.T) {
 	s := serveFake(t, &fake{}, nil)
 	for _, tc := range []struct {

@@ -57,7 +57,7 @@ type createBody struct {
 // createTopic serves POST /v1/topics (spec/http-api section 8.1).
 func (a *API) createTopic(c *call, be *Backends) error {
 	var b createBody
-	if err := a.readJSON(c.req, &b); err != nil {
+	if err := a.readJSON(c.req, errBodyTooLarge, &b); err != nil {
 		return err
 	}
 	req := topics.CreateRequest{
@@ -69,12 +69,9 @@ func (a *API) createTopic(c *call, be *Backends) error {
 		return err
 	}
 	view, err := a.create(c, be, req)
-	if err != nil {
-		r := translate(c.route.op(), err)
-		a.audit(c, "topic.create", b.Name, r.status, err)
-		return r
+	if err := a.audited(c, "topic.create", b.Name, 201, err); err != nil {
+		return err
 	}
-	a.audit(c, "topic.create", b.Name, 201, nil)
 	topic := view.Topic
 	topic.Role = "" // absent in this one answer
 	return a.sendJSON(c, 201, topic)
@@ -216,7 +213,7 @@ func (b *alterBody) groups() []alterGroup {
 // earlier ones stay applied, and the audit lines say which.
 func (a *API) alterTopic(c *call, be *Backends) error {
 	var b alterBody
-	if err := a.readJSON(c.req, &b); err != nil {
+	if err := a.readJSON(c.req, errBodyTooLarge, &b); err != nil {
 		return err
 	}
 	groups := b.groups()
@@ -275,12 +272,9 @@ func (a *API) deleteTopic(c *call, be *Backends) error {
 		defer cancel()
 		err = be.Topics.Delete(ctx, c.topic, c.caller.Username())
 	}
-	if err != nil {
-		r := translate(c.route.op(), err)
-		a.audit(c, "topic.delete", c.topic, r.status, err, extra...)
-		return r
+	if err := a.audited(c, "topic.delete", c.topic, 204, err, extra...); err != nil {
+		return err
 	}
-	a.audit(c, "topic.delete", c.topic, 204, nil, extra...)
 	c.empty(204)
 	return nil
 }
@@ -292,9 +286,9 @@ func (a *API) changeContext(r *Request) (context.Context, context.CancelFunc) {
 }
 
 // readJSON reads a strict JSON body: unknown fields, wrong types and a second
-// value are refused (spec/http-api BODY-1).
-func (a *API) readJSON(r *Request, into any) error {
-	body, err := readBody(r, bodyMax, errBodyTooLarge, nil)
+// value are refused (spec/http-api BODY-1), a body that is too long with over.
+func (a *API) readJSON(r *Request, over fixed, into any) error {
+	body, err := readBody(r, bodyMax, over, nil)
 	if err != nil {
 		return err
 	}

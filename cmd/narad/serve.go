@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"runtime"
 	"syscall"
 	"time"
 
@@ -28,6 +29,7 @@ import (
 	"github.com/narad-mq/narad/internal/model"
 	"github.com/narad-mq/narad/internal/reclaim"
 	"github.com/narad-mq/narad/internal/router"
+	"github.com/narad-mq/narad/internal/schema"
 	"github.com/narad-mq/narad/internal/telemetry"
 	"github.com/narad-mq/narad/internal/topics"
 	"github.com/narad-mq/narad/internal/users"
@@ -246,9 +248,11 @@ func (n *node) openIngress(context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	schemas := topics.NewSchemas(n.store, schema.NewValidator(runtime.GOMAXPROCS(0), n.clk, n.reg))
+	n.store.Subscribe(schemas.TopicChanged) // ends with the store
 	n.ingress, err = ingress.Open(ingress.Options{
 		FS: disk.OS{}, Dir: filepath.ToSlash(filepath.Join(s.DataDir, "ingress", "produce")), Node: n.cfg.Cluster.NodeID,
-		Clock: n.clk, Logger: n.log, Registry: n.reg, Directory: n.store,
+		Clock: n.clk, Logger: n.log, Registry: n.reg, Directory: n.store, Schemas: schemas,
 		Placement: placement{n}, Confirmer: confirmer{n.store}, Spare: spare, ReserveBytes: reserve,
 	})
 	return err
@@ -268,7 +272,7 @@ func (n *node) openRoutes(context.Context) error {
 	})
 	n.poller = n.startPoller()
 	n.api.Begin(httpapi.Backends{
-		Auth: n.auth, Directory: n.store, Topics: manager, Users: n.newUsers(),
+		Auth: n.auth, Directory: n.store, Topics: manager, Schemas: n.store, Users: n.newUsers(),
 		Router: n.router, Produce: n.ingress, Health: n.store,
 	})
 	registerBoot(n.reg, n.clk.Now().Sub(n.start), n.store.Ready)

@@ -30,6 +30,7 @@ type Backends struct {
 	Auth      Authenticator
 	Directory Directory
 	Topics    Topics
+	Schemas   Schemas
 	Users     Users
 	Router    Router
 	Produce   Producer
@@ -197,6 +198,8 @@ func (a *API) dispatch(c *call, be *Backends) error {
 		return a.alterTopic(c, be)
 	case routeTopicDelete:
 		return a.deleteTopic(c, be)
+	case routeTopicSchema:
+		return a.getSchema(c, be)
 	}
 	return a.dispatchUsers(c, be)
 }

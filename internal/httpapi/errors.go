@@ -35,10 +35,12 @@ var mappings = [...]mapping{
 	{is: model.ErrTopicExists, status: 409, code: "topic_exists", text: model.ErrTopicExists.Error()},
 	{is: model.ErrTopicChanged, status: 409, code: "topic_changed", text: model.ErrTopicChanged.Error()},
 	{is: model.ErrNameTaken, status: 409, code: "topic_name_taken"},
+	{is: model.ErrSchemaVersion, status: 409, code: "schema_version_conflict"},
 	{is: model.ErrConflict, status: 409, code: "conflict"},
 	{is: model.ErrInvalid, status: 400, code: codeInvalid},
 	{is: model.ErrAllDraining, status: 503, code: "all_members_draining", text: model.ErrAllDraining.Error()},
 	{is: model.ErrAuthUnavailable, status: 500, code: "authentication_unavailable", text: model.ErrAuthUnavailable.Error()},
+	{is: model.ErrSchemaBusy, status: 503, code: "schema_busy", text: model.ErrSchemaBusy.Error()},
 	{is: model.ErrShuttingDown, status: 503, code: codeShuttingDown, text: model.ErrShuttingDown.Error()},
 	{is: model.ErrUnavailable, status: 503, code: codeControlPlane, text: model.ErrUnavailable.Error()},
 }

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/crypto/bcrypt"
 
 	"github.com/narad-mq/narad/internal/access"
@@ -22,6 +23,7 @@ import (
 	"github.com/narad-mq/narad/internal/metastore"
 	"github.com/narad-mq/narad/internal/model"
 	"github.com/narad-mq/narad/internal/router"
+	"github.com/narad-mq/narad/internal/schema"
 	"github.com/narad-mq/narad/internal/telemetry"
 	"github.com/narad-mq/narad/internal/topics"
 	"github.com/narad-mq/narad/internal/users"
@@ -69,7 +71,7 @@ func openNodeWith(t testing.TB, dir string, edit func(*config.HTTP), secured boo
 			t.Fatal(err)
 		}
 	}
-	log := telemetry.Discard()
+	log, reg := telemetry.Discard(), prometheus.NewRegistry()
 	store, err := metastore.Open(t.Context(), metastore.Options{
 		Dir: filepath.Join(dir, "metastore"), NodeID: nodeName, BindAddr: "127.0.0.1:0", Clock: clock.Real(), Logger: log,
 	})
@@ -84,7 +86,10 @@ func openNodeWith(t testing.TB, dir string, edit func(*config.HTTP), secured boo
 	must(err)
 	n.stops = append(n.stops, func() { _ = b.Close() })
 	n.stops = append(n.stops, store.Subscribe(b.TopicChanged))
+	schemas := topics.NewSchemas(store, schema.NewValidator(2, clock.Real(), reg))
+	n.stops = append(n.stops, store.Subscribe(schemas.TopicChanged))
 	in, err := ingress.Open(ingress.Options{
+		Schemas: schemas, Registry: reg,
 		FS: disk.OS{}, Dir: filepath.Join(dir, "ingress", "produce"), Node: nodeName, Clock: clock.Real(), Logger: log,
 		Directory: store, Placement: alone{b, store}, Confirmer: confirmer{store}, SegmentBytes: 4 << 20,
 	})
@@ -101,9 +106,10 @@ func openNodeWith(t testing.TB, dir string, edit func(*config.HTTP), secured boo
 		callers = store
 	}
 	n.server = serveWith(t, edit, secured)
+	n.reg.MustRegister(reg)
 	n.stops = append(n.stops, n.server.stop)
 	n.api.Begin(Backends{
-		Auth: auth, Users: users.NewManager(store, auth, users.NewAuthority(users.AuthorityOptions{Store: store, Secured: secured})), Directory: store, Router: n.router, Produce: in, Health: store,
+		Auth: auth, Schemas: store, Users: users.NewManager(store, auth, users.NewAuthority(users.AuthorityOptions{Store: store, Secured: secured})), Directory: store, Router: n.router, Produce: in, Health: store,
 		Topics: topics.New(topics.Options{
 			Store: store, Users: callers, Node: nodeName, Clock: clock.Real(), Logger: log,
 			Defaults: topics.Defaults{Partitions: 3, MaxPartitions: 108, RetentionMS: 604_800_000, VisibilityMS: 30_000, MaxInFlight: 1024, MaxAckedAhead: 1024},

@@ -50,6 +50,9 @@ func errorRows() []struct {
 		{"E-CP2", wrap(fmt.Errorf("%w: leadership lost", model.ErrOutcomeUnknown)), 503, `{"error":"control plane temporarily unavailable: the change may still be applied, read it back before retrying: leadership lost","code":"outcome_unknown"}`, ""},
 		{"E-CP2 deadline", context.DeadlineExceeded, 503, `{"error":"control plane temporarily unavailable: the change may still be applied, read it back before retrying: no decision within the time of one request","code":"outcome_unknown"}`, ""},
 		{"P-12 WAL", wrap(model.ErrWALFailed), 500, `{"error":"produce failed","code":"internal"}`, ""},
+		{"P-14", wrap(model.ErrSchemaBusy), 503, `{"error":"schema: validation capacity busy, retry","code":"schema_busy"}`, ""},
+		{"TA-7", fmt.Errorf("%w: x", model.ErrSchemaVersion), 409, `{"error":"schema version conflict: x","code":"schema_version_conflict"}`, ""},
+		{"E-DRAIN2", wrap(model.ErrAllDraining), 503, `{"error":"` + model.ErrAllDraining.Error() + `","code":"all_members_draining"}`, ""},
 		{"disk reserve", wrap(model.ErrDiskReserve), 503, `{"error":"disk almost full","code":"disk_reserve"}`, "1"},
 		{"too large", wrap(model.ErrTooLarge), 413, `{"error":"message too large","code":"message_too_large"}`, ""},
 		{"shutting down", model.ErrShuttingDown, 503, `{"error":"shutting down","code":"shutting_down"}`, ""},
@@ -168,6 +171,7 @@ func TestBatchMessageErrors(t *testing.T) {
 		{&ingress.MessageError{Index: 0, Err: model.ErrTooLarge}, 413, `"message 0: message too large"`},
 		{model.ErrTopicNotFound, 404, `"topic not found"`},
 		{fmt.Errorf("x: %w", model.ErrDiskReserve), 503, `"disk almost full"`},
+		{&ingress.MessageError{Index: 3, Err: model.ErrSchemaBusy}, 503, `{"error":"schema: validation capacity busy, retry"`},
 	} {
 		s := serveFake(t, &fake{err: tc.err}, nil)
 		s.do(t, "POST", "/v1/topics/t/produce/batch", `{"messages":[{"payload":1}]}`).expect(t, tc.status, tc.text)

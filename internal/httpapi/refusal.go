@@ -78,6 +78,7 @@ const (
 	errBatchHeader
 	errHandleRequired
 	errTooManyHandles
+	errSchemaNull
 )
 
 func (f fixed) Error() string { return fixedRefusals[f].text }
@@ -108,6 +109,7 @@ var fixedRefusals = [...]*refusal{
 	errReplayPart:     {status: 400, code: codeInvalid, text: "partition required for replay-mode consume"},
 	errBatchHeader:    {status: 400, code: "client_header_required", text: "batch consume requires an X-Narad-Client header"},
 	errHandleRequired: {status: 400, code: codeHandleNeeded, text: "receipt_handle required"},
+	errSchemaNull:     {status: 400, code: codeInvalid, text: "invalid argument: schema: the document must be a JSON object or true"},
 	errTooManyHandles: {status: 400, code: "too_many_receipt_handles", text: "too many receipt_handles: more than " + strconv.Itoa(model.ScanMessagesMax)},
 }
 

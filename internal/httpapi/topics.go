@@ -51,6 +51,7 @@ type createBody struct {
 	VisibilityTimeoutMS int64           `json:"visibility_timeout_ms"`
 	MaxInFlight         int             `json:"max_in_flight_per_partition"`
 	MaxAckedAhead       int             `json:"max_acked_ahead_per_partition"`
+	Schema              json.RawMessage `json:"schema"`
 	Owner               json.RawMessage `json:"owner"` // accepted and ignored
 }
 
@@ -60,10 +61,13 @@ func (a *API) createTopic(c *call, be *Backends) error {
 	if err := a.readJSON(c.req, errBodyTooLarge, &b); err != nil {
 		return err
 	}
+	if string(b.Schema) == "null" {
+		return errSchemaNull
+	}
 	req := topics.CreateRequest{
 		Name: b.Name, Partitions: b.Partitions, RetentionMS: b.RetentionMS,
 		VisibilityTimeoutMS: b.VisibilityTimeoutMS, MaxInFlight: b.MaxInFlight, MaxAckedAhead: b.MaxAckedAhead,
-		Caller: c.caller.Username(),
+		Schema: b.Schema, Caller: c.caller.Username(),
 	}
 	if err := be.Topics.CheckCreate(req); err != nil {
 		return err
@@ -165,31 +169,42 @@ func (a *API) getTopic(c *call, be *Backends) error {
 	if err != nil {
 		return err
 	}
-	if _, err := readable(c, be); err != nil {
+	view, err := readable(c, be)
+	if err != nil {
 		return err
 	}
 	d, err := be.Router.Describe(c.req.Ctx, c.topic, partition)
 	if err != nil {
 		return err
 	}
+	var doc []byte
+	version := 0
+	if view.SchemaVersion > 0 {
+		if doc, version, err = be.Schemas.LatestSchema(c.topic); err != nil {
+			return err
+		}
+	}
 	return a.sendJSON(c, 200, struct {
 		model.Topic
 		SchemaVersion  int                    `json:"schema_version"`
+		Schema         json.RawMessage        `json:"schema,omitempty"`
 		PartitionStats []model.PartitionStats `json:"partition_stats"`
 		Partial        bool                   `json:"partial,omitempty"`
-	}{Topic: withRole(d.View), PartitionStats: d.Stats, Partial: d.Partial})
+	}{Topic: withRole(d.View), SchemaVersion: version, Schema: doc, PartitionStats: d.Stats, Partial: d.Partial})
 }
 
 type alterBody struct {
-	RetentionMS   *int64 `json:"retention_ms"`
-	MaxInFlight   *int   `json:"max_in_flight_per_partition"`
-	MaxAckedAhead *int   `json:"max_acked_ahead_per_partition"`
-	Partitions    *int   `json:"partitions"`
+	RetentionMS   *int64          `json:"retention_ms"`
+	MaxInFlight   *int            `json:"max_in_flight_per_partition"`
+	MaxAckedAhead *int            `json:"max_acked_ahead_per_partition"`
+	Partitions    *int            `json:"partitions"`
+	Schema        json.RawMessage `json:"schema"`
+	SchemaBase    *int            `json:"schema_base_version"`
 }
 
 // alterGroup is a part of an alter that commits by itself.
 type alterGroup struct {
-	fields string // in the audit line
+	fields string // in the audit line topic.alter; "" = the schema, which has its own
 	req    topics.AlterRequest
 }
 
@@ -206,6 +221,9 @@ func (b *alterBody) groups() []alterGroup {
 	if b.Partitions != nil && *b.Partitions != 0 {
 		out = append(out, alterGroup{"partitions", topics.AlterRequest{Partitions: b.Partitions}})
 	}
+	if b.Schema != nil {
+		out = append(out, alterGroup{"", topics.AlterRequest{Schema: b.Schema, SchemaBase: b.SchemaBase}})
+	}
 	return out
 }
 
@@ -214,6 +232,9 @@ func (b *alterBody) groups() []alterGroup {
 func (a *API) alterTopic(c *call, be *Backends) error {
 	var b alterBody
 	if err := a.readJSON(c.req, errBodyTooLarge, &b); err != nil {
+		return err
+	}
+	if err := b.checkSchemaFields(); err != nil {
 		return err
 	}
 	groups := b.groups()
@@ -234,22 +255,32 @@ func (a *API) alterTopic(c *call, be *Backends) error {
 	}
 	if err != nil {
 		r := translate(c.route.op(), err)
-		if done > 0 {
-			a.audit(c, "topic.alter", c.topic, r.status, nil, auditFields(groups[:done]))
-		}
-		a.audit(c, "topic.alter", c.topic, r.status, err, auditFields(groups[done:]))
+		a.auditGroups(c, groups[:done], r.status, nil)
+		a.auditGroups(c, groups[done:], r.status, err)
 		return r
 	}
-	a.audit(c, "topic.alter", c.topic, 200, nil, auditFields(groups))
+	a.auditGroups(c, groups, 200, nil)
 	return a.sendJSON(c, 200, withRole(view))
 }
 
-func auditFields(groups []alterGroup) slog.Attr {
-	names := make([]string, len(groups))
-	for i, g := range groups {
-		names[i] = g.fields
+// auditGroups writes the lines of groups that share an outcome: one for the settings
+// among them, one for the schema.
+func (a *API) auditGroups(c *call, groups []alterGroup, status int, err error) {
+	var fields []string
+	schema := false
+	for i := range groups {
+		if groups[i].fields == "" {
+			schema = true
+		} else {
+			fields = append(fields, groups[i].fields)
+		}
 	}
-	return slog.String("fields", strings.Join(names, ","))
+	if len(fields) > 0 {
+		a.audit(c, "topic.alter", c.topic, status, err, slog.String("fields", strings.Join(fields, ",")))
+	}
+	if schema {
+		a.audit(c, "topic.schema", c.topic, status, err)
+	}
 }
 
 // deleteTopic serves DELETE /v1/topics/{topic}.

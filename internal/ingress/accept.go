@@ -38,7 +38,8 @@ func (e *MessageError) Unwrap() error { return e.Err }
 // happens to this process (spec/storage-and-produce sections 1 and 15).
 //
 // Refusals, nothing stored: model.ErrTopicNotFound, ErrDelayedChild, ErrInvalid
-// (`partition out of range`), ErrTooLarge, ErrDiskReserve, and the context's
+// (`partition out of range`, a payload the topic's schema refuses), ErrTooLarge,
+// ErrSchemaBusy, ErrDiskReserve, and the context's
 // error while the message was not staged. model.ErrWALFailed leaves the outcome
 // open: the record may be delivered after a restart.
 func (in *Ingress) Accept(ctx context.Context, topic string, m Message) error {
@@ -49,6 +50,11 @@ func (in *Ingress) Accept(ctx context.Context, topic string, m Message) error {
 	r := &record{topic: view.Name}
 	if err := in.fill(r, view, m, in.clock.Now().UnixMilli()); err != nil {
 		return err
+	}
+	if view.SchemaVersion != 0 {
+		if err := in.check(ctx, view, m.Payload); err != nil {
+			return err
+		}
 	}
 	return in.log.Append(ctx, r)
 }
@@ -67,7 +73,11 @@ func (in *Ingress) AcceptMany(ctx context.Context, topic string, ms []Message) e
 	entries := make([]wal.Entry, len(ms))
 	for i := range ms {
 		records[i].topic = view.Name
-		if err := in.fill(&records[i], view, ms[i], now); err != nil {
+		err := in.fill(&records[i], view, ms[i], now)
+		if err == nil && view.SchemaVersion != 0 {
+			err = in.check(ctx, view, ms[i].Payload)
+		}
+		if err != nil {
 			return &MessageError{Index: i, Err: err}
 		}
 		entries[i] = &records[i]
@@ -91,6 +101,16 @@ func (in *Ingress) open(topic string) (*model.TopicView, error) {
 		return nil, model.ErrDelayedChild
 	}
 	return view, nil
+}
+
+// check holds a payload against the topic's schema. Every refusal counts, also for
+// want of capacity (spec/metrics section 4).
+func (in *Ingress) check(ctx context.Context, view *model.TopicView, payload []byte) error {
+	err := in.schemas.Check(ctx, view, payload)
+	if err != nil {
+		in.metrics.rejections.WithLabelValues(view.Name, rejectSchema).Inc()
+	}
+	return err
 }
 
 // fill completes a record: its partition is chosen by position alone, whoever

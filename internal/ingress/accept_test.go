@@ -188,3 +188,49 @@ func TestAcceptAllocations(t *testing.T) {
 		t.Fatalf("%v allocations a message", n)
 	}
 }
+
+// TestAcceptChecksSchemas: a payload is checked after its partition (P-3, P-5) and
+// before anything is stored; the first message that fails decides (SV-10, PB-7), and
+// every refusal counts, for want of capacity too (P-14).
+func TestAcceptChecksSchemas(t *testing.T) {
+	w := newWorld()
+	w.create("t", idA, 3).SchemaVersion = 1
+	w.create("plain", idB, 3)
+	run(t, w, func(t *testing.T, in *Ingress) {
+		gone, cancel := context.WithCancel(bg)
+		cancel()
+		for _, c := range []struct {
+			name, topic string
+			ctx         context.Context
+			ms          []Message
+			index       int // of the refused message
+			want        error
+		}{
+			{"good", "t", bg, []Message{{Payload: text("good")}}, 0, nil},
+			{"bad", "t", bg, []Message{{Payload: text("bad")}}, 0, model.ErrInvalid},
+			{"partition before schema", "t", bg, []Message{{Payload: text("busy"), Partition: 9}}, 0, errPartitionRange},
+			{"busy", "t", bg, []Message{{Payload: text("busy")}}, 0, model.ErrSchemaBusy},
+			{"left", "t", gone, []Message{{Payload: text("good")}}, 0, context.Canceled},
+			{"first bad one", "t", bg, []Message{{Payload: text("good")}, {Payload: text("busy")}, {Payload: text("bad")}}, 1, model.ErrSchemaBusy},
+			{"no schema", "plain", bg, []Message{{Payload: text("bad")}}, 0, nil},
+		} {
+			if len(c.ms) == 1 {
+				if err := in.Accept(c.ctx, c.topic, c.ms[0]); !errors.Is(err, c.want) || c.want == nil && err != nil {
+					t.Errorf("%s: %v, want %v", c.name, err, c.want)
+				}
+			}
+			err := in.AcceptMany(c.ctx, c.topic, c.ms)
+			var me *MessageError
+			if !errors.Is(err, c.want) || c.want == nil && err != nil || c.want != nil && (!errors.As(err, &me) || me.Index != c.index) {
+				t.Errorf("%s in a batch: %v, want message %d: %v", c.name, err, c.index, c.want)
+			}
+		}
+		if got := testutil.ToFloat64(in.metrics.rejections.WithLabelValues("t", "schema")); got != 7 {
+			t.Errorf("%v schema rejections counted, want 7", got)
+		}
+		after(lingerMax)
+		if got := w.all(); len(got) != 2 || got["good"] != 2 || got["bad"] != 2 { // t's and plain's, single and batch
+			t.Errorf("stored %v", got)
+		}
+	})
+}

@@ -47,6 +47,13 @@ type Confirmer interface {
 	ConfirmGone(ctx context.Context, name string, id model.Incarnation) (gone bool, err error)
 }
 
+// Schemas holds payloads against the schemas of topics that have one. It is asked
+// for no other topic. Errors: model.ErrInvalid for a payload that is refused,
+// ErrSchemaBusy, and the context's.
+type Schemas interface {
+	Check(ctx context.Context, view *model.TopicView, payload []byte) error
+}
+
 // Options of an Ingress. All but Registry and the last three are required.
 type Options struct {
 	FS        disk.FS
@@ -56,6 +63,7 @@ type Options struct {
 	Logger    *slog.Logger
 	Registry  prometheus.Registerer // nil = metrics are not registered
 	Directory Directory
+	Schemas   Schemas
 	Placement Placement
 	Confirmer Confirmer
 
@@ -69,6 +77,7 @@ type Options struct {
 type Ingress struct {
 	clock   clock.Clock
 	dir     Directory
+	schemas Schemas
 	log     *wal.Log
 	metrics *metrics
 	turns   *rotations
@@ -93,7 +102,7 @@ func Open(o Options) (*Ingress, error) {
 	}
 	h.start(log.Next())
 	in := &Ingress{
-		clock: o.Clock, dir: o.Directory, log: log, reg: o.Registry,
+		clock: o.Clock, dir: o.Directory, schemas: o.Schemas, log: log, reg: o.Registry,
 		metrics: newMetrics(), turns: newRotations(rotationsMax),
 	}
 	sched := newScheduler(o.Directory, o.Placement, o.Node, log.Checkpoint(), in.metrics, o.Logger)

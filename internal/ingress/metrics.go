@@ -13,7 +13,11 @@ type metrics struct {
 	registered []prometheus.Collector
 }
 
-const rejectDelayedChild = "delayed_child"
+// Reasons of narad_produce_rejections_total.
+const (
+	rejectDelayedChild = "delayed_child"
+	rejectSchema       = "schema"
+)
 
 func newMetrics() *metrics {
 	m := &metrics{

@@ -1,7 +1,9 @@
 package ingress
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -27,7 +29,7 @@ const (
 )
 
 // world is the cluster as a test sees it: topics, owners, membership, leader. It
-// implements Directory, Placement and Confirmer.
+// implements Directory, Schemas, Placement and Confirmer.
 type world struct {
 	version atomic.Uint64
 	mu      sync.Mutex
@@ -55,6 +57,22 @@ func (w *world) create(name string, id model.Incarnation, partitions int) *model
 	w.topics[name] = v
 	w.version.Add(1)
 	return v
+}
+
+// Check refuses payloads that hold "bad", on topics with a schema, and is asked for no
+// other.
+func (w *world) Check(ctx context.Context, view *model.TopicView, payload []byte) error {
+	switch {
+	case view.SchemaVersion == 0:
+		return errors.New("asked for a topic without schema")
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case bytes.Contains(payload, []byte("bad")):
+		return fmt.Errorf("%w: schema: no", model.ErrInvalid)
+	case bytes.Contains(payload, []byte("busy")):
+		return model.ErrSchemaBusy
+	}
+	return nil
 }
 
 func (w *world) remove(name string) {
@@ -216,7 +234,7 @@ func (w *world) all() map[string]int {
 func (w *world) options(fs disk.FS, clk clock.Clock) Options {
 	return Options{
 		FS: fs, Dir: "data/ingress/produce", Node: self, Clock: clk, Logger: slog.New(slog.DiscardHandler),
-		Directory: w, Placement: w, Confirmer: w,
+		Directory: w, Schemas: w, Placement: w, Confirmer: w,
 	}
 }
 

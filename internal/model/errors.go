@@ -28,6 +28,8 @@ var (
 	ErrOlderRelease = errors.New("the joiner runs an older release than the cluster")
 	// ErrConflict: the request is well-formed but the current state refuses it.
 	ErrConflict = errors.New("conflict")
+	// ErrSchemaVersion: a schema change names a base version that is not the current.
+	ErrSchemaVersion = errors.New("schema version conflict")
 	// ErrVersionExists: a schema version is not the one after the newest; read the
 	// history again and propose the next.
 	ErrVersionExists = errors.New("schema version already exists")

@@ -2,9 +2,11 @@ package topics
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/narad-mq/narad/internal/metastore"
 	"github.com/narad-mq/narad/internal/model"
+	"github.com/narad-mq/narad/internal/schema"
 )
 
 // AlterRequest changes a topic (spec/http-api section 8.4); nil fields stay. A cap
@@ -14,13 +16,15 @@ type AlterRequest struct {
 	MaxInFlight   *int
 	MaxAckedAhead *int
 	Partitions    *int
+	Schema        []byte // the next version of its JSON Schema; nil = none
+	SchemaBase    *int   // the version Schema was made from; 0 = there is none
 	Caller        string // username; "" with security off
 }
 
 // group is one step of an alter: it commits on its own.
 type group func(ctx context.Context, v *model.TopicView, r AlterRequest) error
 
-// Alter applies retention, caps and partitions, in this order, each its own
+// Alter applies retention, caps, partitions and schema, in this order, each its own
 // commit: the first failure answers and the earlier groups stay (TA-15). It returns
 // the topic after the change.
 func (m *Manager) Alter(ctx context.Context, name string, r AlterRequest) (*model.TopicView, error) {
@@ -58,6 +62,9 @@ func (m *Manager) groups(r AlterRequest) (groups []group) {
 	}
 	if r.Partitions != nil && *r.Partitions != 0 {
 		groups = append(groups, m.alterPartitions)
+	}
+	if r.Schema != nil {
+		groups = append(groups, m.alterSchema)
 	}
 	return groups
 }
@@ -104,6 +111,34 @@ func (m *Manager) alterPartitions(ctx context.Context, v *model.TopicView, r Alt
 	return m.propose(ctx, metastore.UpdateTopic{
 		Name: v.Name, ID: v.ID, Partitions: &n, PartitionsFrom: v.Partitions, Owners: owners,
 	})
+}
+
+// alterSchema registers the next version (spec/http-api sections 9.3 and 9.4). What
+// says the same as the current one is no new version (TA-6).
+func (m *Manager) alterSchema(ctx context.Context, v *model.TopicView, r AlterRequest) error {
+	if v.Parent != "" {
+		return fmt.Errorf("%w: the schema of %q is that of its parent %q", model.ErrConflict, v.Name, v.Parent)
+	}
+	current, version, err := m.store.LatestSchema(v.Name)
+	if err != nil {
+		return err
+	}
+	if r.SchemaBase != nil && *r.SchemaBase != version {
+		return fmt.Errorf("%w: schema_base_version %d does not match the current version %d of %q", model.ErrSchemaVersion, *r.SchemaBase, version, v.Name)
+	}
+	_, doc, err := schema.Register(v.Name, version+1, r.Schema)
+	if err != nil {
+		return err
+	}
+	if version > 0 {
+		if schema.SameMeaning(current, doc) {
+			return nil
+		}
+		if err := schema.Compatible(current, doc); err != nil {
+			return err
+		}
+	}
+	return m.propose(ctx, metastore.PutSchemaVersion{Topic: v.Name, ID: v.ID, Version: version + 1, Schema: doc})
 }
 
 func (m *Manager) propose(ctx context.Context, c metastore.Command) error {

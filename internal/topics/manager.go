@@ -15,6 +15,7 @@ import (
 	"github.com/narad-mq/narad/internal/clock"
 	"github.com/narad-mq/narad/internal/metastore"
 	"github.com/narad-mq/narad/internal/model"
+	"github.com/narad-mq/narad/internal/schema"
 	"github.com/narad-mq/narad/internal/telemetry"
 )
 
@@ -24,6 +25,8 @@ type Store interface {
 	Placement
 	Topic(name string) (*model.TopicView, bool)
 	NameTaken(name string) (existing string, ok bool)
+	// LatestSchema is the newest version of a topic's schema; version 0 = none.
+	LatestSchema(topic string) (doc []byte, version int, err error)
 	Writable() error
 	Propose(ctx context.Context, c metastore.Command) (metastore.Result, error)
 }
@@ -93,16 +96,22 @@ type CreateRequest struct {
 	VisibilityTimeoutMS int64
 	MaxInFlight         int
 	MaxAckedAhead       int
+	Schema              []byte // a JSON Schema, its version 1; nil = none
 	Caller              string // username: the owner from then on; "" with security off
 }
 
-// Create makes a topic and places its partitions in one entry; the topic can be
-// produced to and consumed from the moment it returns. The view has no role, as the
+// Create makes a topic, places its partitions and registers its schema in one entry;
+// the topic can be produced to and consumed from the moment it returns. The view has no role, as the
 // answer to a create has none (TC-1).
 func (m *Manager) Create(ctx context.Context, r CreateRequest) (*model.TopicView, error) {
 	rec, err := m.newTopic(r)
 	if err != nil {
 		return nil, err
+	}
+	if r.Schema != nil {
+		if _, r.Schema, err = schema.Register(r.Name, 1, r.Schema); err != nil {
+			return nil, err // TC-4
+		}
 	}
 	unlock, err := m.locks.lock(ctx, foldName(r.Name))
 	if err != nil {
@@ -143,7 +152,11 @@ func (m *Manager) tryCreate(ctx context.Context, r CreateRequest, rec model.Topi
 		return nil, err
 	}
 	defer done()
-	if _, err := m.store.Propose(ctx, metastore.CreateTopic{Topic: rec, Owners: owners}); err != nil {
+	var entry metastore.Command = metastore.CreateTopic{Topic: rec, Owners: owners}
+	if r.Schema != nil {
+		entry = metastore.CreateLinkedTopic{Topic: rec, Owners: owners, Schema: r.Schema} // TC-21
+	}
+	if _, err := m.store.Propose(ctx, entry); err != nil {
 		return nil, err
 	}
 	view := &model.TopicView{Topic: rec, Owners: make([]string, rec.Partitions)}
@@ -208,11 +221,16 @@ func (m *Manager) compareAndSet(name, caller string, change func(v *model.TopicV
 		if err == nil {
 			err = change(v)
 		}
-		if try == 0 && (errors.Is(err, model.ErrTopicChanged) || errors.Is(err, model.ErrMemberRemoved)) {
+		if try == 0 && changedUnder(err) {
 			continue
 		}
 		return err
 	}
+}
+
+// changedUnder reports whether a change was refused for what it was checked against.
+func changedUnder(err error) bool {
+	return errors.Is(err, model.ErrTopicChanged) || errors.Is(err, model.ErrMemberRemoved) || errors.Is(err, model.ErrVersionExists)
 }
 
 // foldName is the key of a name's lock: names are unique ignoring letter case.

@@ -152,6 +152,7 @@ func (n *node) listen(context.Context) error {
 }
 
 func (n *node) openMetastore(ctx context.Context) (err error) {
+	n.log.Warn("raft metadata transport is plaintext", "reason", n.cfg.PlaintextReason())
 	n.store, err = metastore.Open(ctx, metastore.Options{
 		Dir:    filepath.Join(n.cfg.Storage.DataDir, "metastore"),
 		NodeID: n.cfg.Cluster.NodeID, BindAddr: n.cfg.Cluster.Addr, Advertise: n.cfg.Cluster.AdvertiseAddr,

@@ -19,6 +19,18 @@ func (c *Config) CheckPosture() error {
 	return errors.Join(p.errs...)
 }
 
+// PlaintextReason says why CheckPosture lets a Raft transport without TLS pass, for the
+// line that tells of it at start (spec/operations section 7.2).
+func (c *Config) PlaintextReason() string {
+	switch {
+	case !c.Security.Enabled:
+		return "security.enabled is off"
+	case loopback(c.Cluster.Addr):
+		return "cluster.addr is a loopback address"
+	}
+	return "security.allow_plaintext_raft is set"
+}
+
 // loopback reports whether addr can be reached from this machine only.
 func loopback(addr string) bool {
 	host, _, err := net.SplitHostPort(addr)

@@ -50,3 +50,21 @@ func TestCheckPosture(t *testing.T) {
 		})
 	}
 }
+
+func TestPlaintextReason(t *testing.T) {
+	for _, tc := range []struct {
+		security Security
+		addr     string
+		want     string
+	}{
+		{Security{}, "127.0.0.1:1", "security.enabled is off"},
+		{Security{Enabled: true}, "127.0.0.1:1", "cluster.addr is a loopback address"},
+		{Security{Enabled: true, AllowPlaintextRaft: true}, "10.0.0.7:1", "security.allow_plaintext_raft is set"},
+	} {
+		c := Default()
+		c.Security, c.Cluster.Addr = tc.security, tc.addr
+		if got := c.PlaintextReason(); got != tc.want {
+			t.Errorf("%+v at %s: %q, want %q", tc.security, tc.addr, got, tc.want)
+		}
+	}
+}

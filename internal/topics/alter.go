@@ -142,6 +142,6 @@ func (m *Manager) alterSchema(ctx context.Context, v *model.TopicView, r AlterRe
 }
 
 func (m *Manager) propose(ctx context.Context, c metastore.Command) error {
-	_, err := m.store.Propose(ctx, c)
+	_, err := m.store.Accept(ctx, c)
 	return err
 }

@@ -19,8 +19,10 @@ import (
 	"github.com/narad-mq/narad/internal/telemetry"
 )
 
-// Store is what the manager needs of the metastore. Propose returns once the local
-// replica shows the change, so what a manager answers can be used at once.
+// Store is what the manager needs of the metastore. Accept commits an entry on this
+// node or not at all: what was checked here is never handed to a leader that came
+// later. It returns once the local replica shows the change, so what a manager answers
+// can be used at once.
 type Store interface {
 	Placement
 	Topic(name string) (*model.TopicView, bool)
@@ -28,7 +30,7 @@ type Store interface {
 	// LatestSchema is the newest version of a topic's schema; version 0 = none.
 	LatestSchema(topic string) (doc []byte, version int, err error)
 	Writable() error
-	Propose(ctx context.Context, c metastore.Command) (metastore.Result, error)
+	Accept(ctx context.Context, c metastore.Command) (metastore.Result, error)
 }
 
 // Defaults are the values of fields a request leaves out (spec/operations section
@@ -156,7 +158,7 @@ func (m *Manager) tryCreate(ctx context.Context, r CreateRequest, rec model.Topi
 	if r.Schema != nil {
 		entry = metastore.CreateLinkedTopic{Topic: rec, Owners: owners, Schema: r.Schema} // TC-21
 	}
-	if _, err := m.store.Propose(ctx, entry); err != nil {
+	if _, err := m.store.Accept(ctx, entry); err != nil {
 		return nil, err
 	}
 	view := &model.TopicView{Topic: rec, Owners: make([]string, rec.Partitions)}
@@ -198,7 +200,7 @@ func (m *Manager) Delete(ctx context.Context, name, caller string) error {
 	}
 	defer unlock()
 	return m.compareAndSet(name, caller, func(v *model.TopicView) error {
-		_, err := m.store.Propose(ctx, metastore.DeleteTopic{Name: name, ID: v.ID})
+		_, err := m.store.Accept(ctx, metastore.DeleteTopic{Name: name, ID: v.ID})
 		if err == nil {
 			m.onDeleted(name, v.ID)
 		}

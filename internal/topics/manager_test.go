@@ -314,9 +314,9 @@ type racing struct {
 	before func()
 }
 
-func (r *racing) Propose(ctx context.Context, c metastore.Command) (metastore.Result, error) {
+func (r *racing) Accept(ctx context.Context, c metastore.Command) (metastore.Result, error) {
 	r.before()
-	return r.Store.Propose(ctx, c)
+	return r.Store.Accept(ctx, c)
 }
 
 func (g *rig) recreate(t testing.TB, times *int) func() {

@@ -365,16 +365,21 @@ func (c *cluster) eventually(try func() error, what string) {
 	narad.Eventually(c.t, clusterWait, func() bool { err = try(); return err == nil }, what)
 }
 
-// propose commits a command through a node, repeating what an election interrupted:
-// the command must be one that may be repeated.
+// propose commits a command through a node, repeating what an election interrupted.
+// A refusal after an unknown outcome is taken for the command having been applied.
 func (c *cluster) propose(i int, cmd Command) {
 	c.t.Helper()
+	unsure := false
 	c.eventually(func() error {
 		_, err := c.nodes[i].store.Propose(context.Background(), cmd)
-		if err != nil && !errors.Is(err, model.ErrUnavailable) {
+		unsure = unsure || errors.Is(err, model.ErrOutcomeUnknown)
+		switch {
+		case err == nil || errors.Is(err, model.ErrUnavailable):
+			return err
+		case !unsure:
 			c.t.Fatalf("%s through %s: %v", cmd.Type(), c.nodes[i].id, err)
 		}
-		return err
+		return nil
 	}, cmd.Type().String())
 }
 
@@ -388,8 +393,11 @@ func (c *cluster) snapshotNow(i int) {
 // unless their databases are the same.
 func (c *cluster) converge() {
 	c.t.Helper()
-	leader := c.nodes[c.waitLeader()].store
-	must(c.t, leader.Barrier(context.Background()))
+	var leader *Store
+	c.eventually(func() error {
+		leader = c.nodes[c.waitLeader()].store
+		return leader.Barrier(context.Background())
+	}, "a barrier")
 	want := leader.fsm.applied.Load()
 	hash := hashOf(c.t, leader.fsm)
 	for _, n := range c.nodes {

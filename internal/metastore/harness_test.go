@@ -1,10 +1,12 @@
 package metastore
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"fmt"
 	"reflect"
+	"sync"
 	"testing"
 	"time"
 
@@ -15,6 +17,7 @@ import (
 	"github.com/narad-mq/narad/internal/clock"
 	"github.com/narad-mq/narad/internal/model"
 	"github.com/narad-mq/narad/internal/telemetry"
+	narad "github.com/narad-mq/narad/internal/testutil"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -197,4 +200,49 @@ func (m *machine) sameViews() {
 		}
 		return nil
 	}))
+}
+
+// syncBuffer is a buffer a logger writes while a test reads.
+type syncBuffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (b *syncBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(p)
+}
+
+func (b *syncBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.String()
+}
+
+// waitTimers waits until n timers of a fake clock are armed.
+func waitTimers(t testing.TB, clk *clock.Fake, n int) {
+	t.Helper()
+	narad.Eventually(t, testWait, func() bool { return clk.Timers() == n }, "the timer to be armed")
+}
+
+// snapshots is the snapshot store of a store that is closed.
+func (s *Store) snapshots(t testing.TB) *raft.FileSnapshotStore {
+	t.Helper()
+	snaps, err := raft.NewFileSnapshotStoreWithLogger(s.self.Dir, snapshotsKept, newRaftLogger(telemetry.Discard()))
+	must(t, err)
+	return snaps
+}
+
+// commandAt is the command of a log entry, nil when it is none.
+func commandAt(t testing.TB, s *Store, index uint64) Command {
+	t.Helper()
+	var l raft.Log
+	must(t, s.logs.GetLog(index, &l))
+	if l.Type != raft.LogCommand {
+		return nil
+	}
+	c, err := decodeEntry(l.Data, NewestType)
+	must(t, err)
+	return c
 }

@@ -45,6 +45,7 @@ func gaugeDesc(name, help string, labels ...string) *prometheus.Desc {
 type collector struct {
 	store  *Store
 	state  *prometheus.Desc
+	expiry *prometheus.Desc // of Raft's certificates, with TLS only
 	gauges []gauge
 }
 
@@ -55,6 +56,7 @@ type gauge struct {
 
 func newCollector(s *Store) *collector {
 	c := &collector{store: s, state: gaugeDesc("narad_raft_state", "1 for the state Raft is in, 0 for the others.", "state")}
+	c.expiry = gaugeDesc("narad_raft_tls_cert_not_after_seconds", "Unix time at which the leaf and the earliest CA expire.", "kind")
 	add := func(name, help string, read func() float64) {
 		c.gauges = append(c.gauges, gauge{gaugeDesc(name, help), read})
 	}
@@ -92,6 +94,7 @@ func flag(b bool) float64 {
 // Describe implements prometheus.Collector.
 func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 	ch <- c.state
+	ch <- c.expiry
 	for _, g := range c.gauges {
 		ch <- g.desc
 	}
@@ -106,6 +109,11 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		raft.Follower: "follower", raft.Candidate: "candidate", raft.Leader: "leader", raft.Shutdown: "shutdown",
 	} {
 		ch <- prometheus.MustNewConstMetric(c.state, prometheus.GaugeValue, flag(state == now), label)
+	}
+	if t := c.store.stream.tls; t != nil {
+		ca, _ := t.earliestCA(c.store.clock.Now())
+		ch <- prometheus.MustNewConstMetric(c.expiry, prometheus.GaugeValue, float64(t.leaf.NotAfter.Unix()), "leaf")
+		ch <- prometheus.MustNewConstMetric(c.expiry, prometheus.GaugeValue, float64(ca.NotAfter.Unix()), "ca")
 	}
 	for _, g := range c.gauges {
 		ch <- prometheus.MustNewConstMetric(g.desc, prometheus.GaugeValue, g.read())

@@ -137,6 +137,9 @@ func Open(ctx context.Context, o Options) (_ *Store, err error) {
 	s.begin(&s.wg, func() { s.fsm.catalog.notify.run(s.quit) })
 	s.begin(&s.wg, s.watch)
 	s.begin(&s.wg, s.latch)
+	if secure := s.stream.tls; secure != nil {
+		s.begin(&s.wg, func() { secure.watchCertificates(s.clock, s.log, s.quit) })
+	}
 	return s, nil
 }
 
@@ -209,9 +212,8 @@ func (rd raftDisk) decide(facts fsmFacts, joins bool) (action restartAction, fre
 			return 0, false, err
 		}
 	}
-	f.raftState = f.logLast > 0 || f.snapshotIndex > 0
 	action, err = decideRestart(f)
-	return action, !f.holds && !f.raftState, err
+	return action, !f.holds && !f.raftState(), err
 }
 
 // act carries out a decision up to the opening of fsm.db.
@@ -222,8 +224,11 @@ func act(o Options, action restartAction, facts fsmFacts) error {
 		if err != nil {
 			return err
 		}
-		o.Logger.Warn("metastore: set aside fsm.db as fsm.db.stale; the log rebuilds it", "stale", stale,
-			"reason", "its applied index is missing or cannot be trusted")
+		reason := "its applied index is missing or cannot be trusted"
+		if facts.trusted {
+			reason = "its raft state is gone or older, and the cluster brings the rest"
+		}
+		o.Logger.Warn("metastore: set aside fsm.db as fsm.db.stale; the log rebuilds it", "stale", stale, "reason", reason)
 	case replayOnto:
 		o.Logger.Error("metastore: fsm.db has no trusted index and the raft log is compacted; replaying onto it as it is",
 			"index", facts.meta.index)

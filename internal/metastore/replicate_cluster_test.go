@@ -13,6 +13,7 @@ import (
 // A write through a follower is visible there when it is answered, and everywhere
 // soon after.
 func TestClusterWriteOnAFollowerIsVisibleThereAtOnce(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 3, nil)
 	i := c.follower()
 	for n := range 20 {
@@ -30,6 +31,7 @@ func TestClusterWriteOnAFollowerIsVisibleThereAtOnce(t *testing.T) {
 
 // A node started join-only bootstraps nothing, is staged, catches up and votes.
 func TestClusterGrows(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 1, nil)
 	c.propose(0, create("before"))
 	i := c.grow()

@@ -20,7 +20,7 @@ import (
 
 // The restart table of the metastore design, with both sides of each border.
 func TestDecideRestart(t *testing.T) {
-	full := restartFacts{holds: true, index: 50, trusted: true, raftState: true, logFirst: 1, logLast: 60}
+	full := restartFacts{holds: true, index: 50, trusted: true, logFirst: 1, logLast: 60}
 	with := func(edit func(*restartFacts)) restartFacts {
 		f := full
 		edit(&f)
@@ -40,7 +40,12 @@ func TestDecideRestart(t *testing.T) {
 		{"past log and snapshot", with(func(f *restartFacts) { f.logLast = 49 }), 0, errRaftStateOld},
 		{"past log, at the snapshot", with(func(f *restartFacts) { f.logLast, f.snapshotIndex = 49, 50 }), resume, nil},
 		{"past both", with(func(f *restartFacts) { f.logLast, f.snapshotIndex = 40, 49 }), 0, errRaftStateOld},
-		{"past both, joining", with(func(f *restartFacts) { f.logLast, f.joins = 49, true }), rebuild, nil},
+		{"past both, joining, whole log", with(func(f *restartFacts) { f.logLast, f.joins = 49, true }), rebuild, nil},
+		{"past both, joining, snapshot", with(func(f *restartFacts) { f.logLast, f.snapshotIndex, f.joins = 49, 40, true }), restoreSnapshot, nil},
+		{"past both, joining, log without its start", with(func(f *restartFacts) { f.logFirst, f.logLast, f.joins = 2, 49, true }), 0, errRaftStateOld},
+		{"a vote and no log beside metadata", with(func(f *restartFacts) { f.logFirst, f.logLast = 0, 0 }), 0, errNoRaftState},
+		{"joining, trusted within the log", with(func(f *restartFacts) { f.joins = true }), resume, nil},
+		{"joining, behind the snapshot", with(func(f *restartFacts) { f.joins, f.snapshotIndex = true, 51 }), restoreSnapshot, nil},
 		{"trusted, no snapshot", full, resume, nil},
 		{"trusted, at the end of the log", with(func(f *restartFacts) { f.logLast = 50 }), resume, nil},
 		{"trusted, past the snapshot", with(func(f *restartFacts) { f.snapshotIndex, f.logFirst = 40, 30 }), resume, nil},
@@ -52,9 +57,9 @@ func TestDecideRestart(t *testing.T) {
 		{"untrusted and past everything, snapshot", with(func(f *restartFacts) { f.trusted, f.snapshotIndex, f.logLast = false, 10, 20 }), restoreSnapshot, nil},
 		{"untrusted, whole log", with(func(f *restartFacts) { f.trusted = false }), rebuild, nil},
 		{"untrusted, compacted log", with(func(f *restartFacts) { f.trusted, f.logFirst = false, 2 }), replayOnto, nil},
-		{"fsm.db lost, whole log", restartFacts{raftState: true, logFirst: 1, logLast: 9}, resume, nil},
-		{"fsm.db lost, snapshot", restartFacts{raftState: true, snapshotIndex: 7, logFirst: 3, logLast: 9}, restoreSnapshot, nil},
-		{"fsm.db lost, compacted log", restartFacts{raftState: true, logFirst: 3, logLast: 9}, replayOnto, nil},
+		{"fsm.db lost, whole log", restartFacts{logFirst: 1, logLast: 9}, resume, nil},
+		{"fsm.db lost, snapshot", restartFacts{snapshotIndex: 7, logFirst: 3, logLast: 9}, restoreSnapshot, nil},
+		{"fsm.db lost, compacted log", restartFacts{logFirst: 3, logLast: 9}, replayOnto, nil},
 	} {
 		got, err := decideRestart(c.f)
 		if got != c.want || !errors.Is(err, c.err) {

@@ -73,11 +73,11 @@ func (m *Manager) alterRetention(ctx context.Context, v *model.TopicView, r Alte
 	if err := checkRetention(*r.RetentionMS); err != nil {
 		return err
 	}
-	return m.propose(ctx, metastore.UpdateTopic{Name: v.Name, ID: v.ID, RetentionMS: r.RetentionMS})
+	return m.propose(ctx, metastore.AlterTopic{Name: v.Name, ID: v.ID, RetentionMS: r.RetentionMS})
 }
 
 func (m *Manager) alterCaps(ctx context.Context, v *model.TopicView, r AlterRequest) error {
-	update := metastore.UpdateTopic{Name: v.Name, ID: v.ID}
+	update := metastore.AlterTopic{Name: v.Name, ID: v.ID}
 	if r.MaxInFlight != nil {
 		n := orDefault(*r.MaxInFlight, m.defaults.MaxInFlight)
 		if err := checkCap("max_in_flight_per_partition", n); err != nil {
@@ -108,7 +108,7 @@ func (m *Manager) alterPartitions(ctx context.Context, v *model.TopicView, r Alt
 		return err
 	}
 	defer done()
-	return m.propose(ctx, metastore.UpdateTopic{
+	return m.propose(ctx, metastore.AlterTopic{
 		Name: v.Name, ID: v.ID, Partitions: &n, PartitionsFrom: v.Partitions, Owners: owners,
 	})
 }

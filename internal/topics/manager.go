@@ -154,10 +154,7 @@ func (m *Manager) tryCreate(ctx context.Context, r CreateRequest, rec model.Topi
 		return nil, err
 	}
 	defer done()
-	var entry metastore.Command = metastore.CreateTopic{Topic: rec, Owners: owners}
-	if r.Schema != nil {
-		entry = metastore.CreateLinkedTopic{Topic: rec, Owners: owners, Schema: r.Schema} // TC-21
-	}
+	entry := metastore.CreateLinkedTopic{Topic: rec, Owners: owners, Schema: r.Schema} // TC-21
 	if _, err := m.store.Accept(ctx, entry); err != nil {
 		return nil, err
 	}
@@ -200,7 +197,7 @@ func (m *Manager) Delete(ctx context.Context, name, caller string) error {
 	}
 	defer unlock()
 	return m.compareAndSet(name, caller, func(v *model.TopicView) error {
-		_, err := m.store.Accept(ctx, metastore.DeleteTopic{Name: name, ID: v.ID})
+		_, err := m.store.Accept(ctx, metastore.RemoveTopic{Name: name, ID: v.ID})
 		if err == nil {
 			m.onDeleted(name, v.ID)
 		}

@@ -34,11 +34,17 @@ func digest(t *testing.T, dirs ...string) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
+// messages are the parts of the data directory that hold messages.
+var messages = []string{"topics", "ingress"}
+
 // refuses checks that the node on this directory does not start: exit code 1, a cause,
-// and the data as it was.
-func refuses(t *testing.T, dir string, causes ...string) {
+// and those parts of the data as they were.
+func refuses(t *testing.T, dir string, parts []string, causes ...string) {
 	t.Helper()
-	data := []string{filepath.Join(dir, "topics"), filepath.Join(dir, "ingress")}
+	var data []string
+	for _, part := range parts {
+		data = append(data, filepath.Join(dir, part))
+	}
 	before := digest(t, data...)
 	n := testutil.NewNode(t, dir)
 	if n.Launch() {
@@ -57,7 +63,7 @@ func refuses(t *testing.T, dir string, causes ...string) {
 		t.Error("the node ended with a stack trace")
 	}
 	if digest(t, data...) != before {
-		t.Error("O13: the refused start changed topic data")
+		t.Errorf("O13: the refused start changed something in %v", parts)
 	}
 }
 
@@ -96,8 +102,8 @@ func TestF27DamagedMetadataRefusesToStart(t *testing.T) {
 			dir := s.copy(t)
 			meta := filepath.Join(dir, "metastore")
 			c.do(t, meta)
-			refuses(t, dir, c.causes...)
-			refuses(t, dir, c.causes...) // and again: the refusal itself repaired nothing
+			refuses(t, dir, messages, c.causes...)
+			refuses(t, dir, messages, c.causes...) // and again: the refusal itself repaired nothing
 			if err := os.RemoveAll(meta); err != nil {
 				t.Fatal(err)
 			}
@@ -149,5 +155,5 @@ func TestF27FlippedBitInATopicRecord(t *testing.T) {
 	if flipped == 0 {
 		t.Fatal("the database does not hold the topic's id")
 	}
-	refuses(t, dir, "fsm.db", "rows do not add up")
+	refuses(t, dir, messages, "fsm.db", "rows do not add up")
 }

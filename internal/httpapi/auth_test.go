@@ -404,21 +404,6 @@ func TestAUTH13_SecurityOff(t *testing.T) {
 	n.do(t, "DELETE", "/v1/topics/t", "").expect(t, 204, "")
 }
 
-// TestAuthenticatedProduceAllocates: with cached credentials a produce allocates no
-// more than without.
-func TestAuthenticatedProduceAllocates(t *testing.T) {
-	p, a, d := securedProduce(t)
-	a.Serve(&p.req, p) // fills the cache
-	allocs := testing.AllocsPerRun(200, func() {
-		p.body.Reset([]byte("{}"))
-		d.reset()
-		a.Serve(&p.req, p)
-	})
-	if allocs > 2 || p.got != 202 {
-		t.Errorf("%v allocations, status %d", allocs, p.got)
-	}
-}
-
 // oneUser is a user store of one.
 type oneUser struct{ model.Account }
 

@@ -15,17 +15,20 @@ import (
 //
 // One case is let through on purpose (CMP-22): a property that is new where old
 // allowed any further property may refuse what somebody has sent under its name.
-func Compatible(old, next []byte) error {
-	o, err := open(old)
-	if err != nil {
-		return fmt.Errorf("previous version: %w", err)
-	}
+func Compatible(old, next []byte) error { return compatible(old, next, compareWork) }
+
+// compatible is Compatible with a bound on the work, in units of a keyword or so.
+func compatible(old, next []byte, work int) error {
 	n, err := open(next)
 	if err != nil {
 		return err
 	}
+	o, err := open(old)
+	if err != nil {
+		return incompatibleError(refuse(nil, "the previous version cannot be read"))
+	}
 	c := &comparer{
-		old: o, next: n, work: compareWork,
+		old: o, next: n, work: work,
 		open: map[pair]int{}, passed: map[pair]bool{}, failed: map[pair]*incompatible{},
 		alike: map[pair]bool{}, unlike: map[pair]bool{},
 	}
@@ -34,9 +37,13 @@ func Compatible(old, next []byte) error {
 		bad = &incompatible{nil, "the versions are too large to compare"}
 	}
 	if bad != nil {
-		return fmt.Errorf("%w: schema incompatible with previous version: %w", model.ErrInvalid, bad)
+		return incompatibleError(bad)
 	}
 	return nil
+}
+
+func incompatibleError(bad *incompatible) error {
+	return fmt.Errorf("%w: schema incompatible with previous version: %w", model.ErrInvalid, bad)
 }
 
 // incompatible says what a new version no longer accepts.
@@ -86,33 +93,6 @@ func (c *comparer) widen(o, n value, at *place) (bad *incompatible, rests int) {
 	if c.work--; c.work <= 0 {
 		return refuse(at, "too much to compare"), settled
 	}
-	key := pair{o.i, n.i}
-	if depth, ok := c.open[key]; ok {
-		return nil, depth
-	}
-	if c.passed[key] {
-		return nil, settled
-	}
-	if bad := c.failed[key]; bad != nil {
-		return refuse(at, "%s", bad.what), settled
-	}
-	depth := len(c.open)
-	c.open[key] = depth
-	bad, rests = c.compare(o, n, at)
-	delete(c.open, key)
-	switch {
-	case bad != nil:
-		c.failed[key] = bad
-		return bad, settled
-	case rests >= depth:
-		c.passed[key] = true
-		return nil, settled
-	}
-	return nil, rests
-}
-
-// compare follows references and applies the rules of every keyword.
-func (c *comparer) compare(o, n value, at *place) (*incompatible, int) {
 	if c.same(o, n) {
 		return nil, settled
 	}
@@ -129,10 +109,34 @@ func (c *comparer) compare(o, n value, at *place) (*incompatible, int) {
 	case newLoop || n.kind() == kindFalse:
 		return refuse(at, "no value is accepted any more"), settled
 	}
+	return c.once(o, n, at)
+}
+
+// once applies the rules to a pair, unless that is being done or has been.
+func (c *comparer) once(o, n value, at *place) (bad *incompatible, rests int) {
+	key := pair{o.i, n.i}
+	if depth, ok := c.open[key]; ok {
+		return nil, depth
+	}
+	if c.passed[key] {
+		return nil, settled
+	}
+	if bad := c.failed[key]; bad != nil {
+		return bad, settled
+	}
+	depth := len(c.open)
+	c.open[key] = depth
 	r := &rules{c: c, at: at, rests: settled}
 	r.old, r.next = c.effective(c.old, o), c.effective(c.next, n)
-	if bad := r.all(); bad != nil {
+	bad = r.all()
+	delete(c.open, key)
+	switch {
+	case bad != nil:
+		c.failed[key] = bad
 		return bad, settled
+	case r.rests >= depth:
+		c.passed[key] = true
+		return nil, settled
 	}
 	return nil, r.rests
 }

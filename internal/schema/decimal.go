@@ -24,9 +24,6 @@ const coefDigits = 18
 // pow10 holds the powers of ten that coefDigits digits need.
 var pow10 = [...]uint64{1, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18}
 
-// integerDecimal is the decimal of a small integer.
-func integerDecimal(n uint64) decimal { return decimal{coef: n}.trimmed() }
-
 // parseDecimal reads a JSON number whose grammar and exponent were checked.
 func parseDecimal(b []byte) decimal {
 	var d decimal

@@ -33,6 +33,7 @@ func (d *decoder) decode(src []byte, deepest int) (*document, error) {
 	if bytes.HasPrefix(src, []byte("\xef\xbb\xbf")) {
 		return nil, fmt.Errorf("%w: starts with a byte order mark", errMalformed)
 	}
+	d.reserve()
 	d.space()
 	if err := d.value(); err != nil {
 		return nil, err
@@ -41,6 +42,23 @@ func (d *decoder) decode(src []byte, deepest int) (*document, error) {
 		return nil, d.bad("trailing data")
 	}
 	return &d.doc, nil
+}
+
+// reserve makes room for the cells of a large text at once. Each value but the first
+// stands behind one of four bytes.
+func (d *decoder) reserve() {
+	const large = 16 << 10
+	src := d.doc.src
+	if len(src) < large {
+		return
+	}
+	n := 1
+	for _, c := range [...]byte{',', ':', '[', '{'} {
+		n += bytes.Count(src, []byte{c})
+	}
+	if n > cap(d.doc.cells) {
+		d.doc.cells = make([]cell, 0, n)
+	}
 }
 
 // decodeDocument decodes a schema document, into memory of its own.

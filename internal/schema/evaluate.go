@@ -88,7 +88,7 @@ func (e *evaluation) causes(mark int, format string, args ...any) bool {
 // forget drops what was added since mark.
 func (e *evaluation) forget(mark int) {
 	if e.rep != nil && !e.rep.over {
-		e.rep.lines = e.rep.lines[:mark]
+		e.rep.forget(mark)
 	}
 }
 

@@ -82,7 +82,7 @@ func (g *gen) keywords(depth int, first string) string {
 	kw := map[string]string{}
 	for range g.n("keywords", 0, 3) {
 		name, val := g.keyword(depth)
-		if name != "" {
+		if name != "" && !strings.Contains(first, quoteJSON(name)+":") {
 			kw[name] = val
 		}
 	}
@@ -229,8 +229,11 @@ func (g *gen) nestedValue(name string, depth int) string {
 }
 
 // document draws a whole document, with definitions to refer to.
-func (g *gen) document() string {
-	first := fmt.Sprintf(`"$schema":%q`, g.draft.metaURL())
+func (g *gen) document() string { return g.documentWith("") }
+
+// documentWith draws a document with some keywords given, behind a comma.
+func (g *gen) documentWith(given string) string {
+	first := fmt.Sprintf(`"$schema":%q`, g.draft.metaURL()) + given
 	if !g.plain {
 		defs := fmt.Sprintf(`"$defs":{"x":%s,"y":%s,"z":%s}`, g.schema(1), g.schema(1), g.dynamicDef())
 		first += "," + defs

@@ -40,7 +40,9 @@ type layout struct {
 	positions map[uint32]*position
 	order     []uint32 // cells of positions as found, so that walks and errors are stable
 	resources []*resource
-	irregular bool // a reference leads to a place that is no schema by itself
+	objects   map[uint32]func(name string) (value, bool) // look-ups of objects that pointers passed
+	lists     map[uint32][]value                         // and the items of arrays
+	irregular bool                                       // a reference leads to a place that is no schema by itself
 }
 
 // newLayout maps a document, which has to be an object or true (SR-1), and resolves
@@ -50,7 +52,10 @@ func newLayout(doc *document) (*layout, error) {
 	if k := root.kind(); k != kindObject && k != kindTrue {
 		return nil, refusef("the document must be a JSON object or true")
 	}
-	l := &layout{doc: doc, draft: draft2020, positions: map[uint32]*position{}}
+	l := &layout{
+		doc: doc, draft: draft2020, positions: map[uint32]*position{},
+		objects: map[uint32]func(string) (value, bool){}, lists: map[uint32][]value{},
+	}
 	if s, ok := root.get("$schema"); ok {
 		if l.draft, ok = draftOf(s.string()); !ok {
 			return nil, refusef("$schema must name draft 2020-12, 2019-09, 07, 06 or 04")
@@ -257,7 +262,7 @@ func (l *layout) target(fragment string, res *resource) (value, error) {
 		if !ok {
 			return value{}, errNowhere
 		}
-		if v, ok = v.child(token); !ok {
+		if v, ok = l.child(v, token); !ok {
 			return value{}, errNowhere
 		}
 		if pos := l.positions[v.i]; pos != nil {
@@ -284,16 +289,27 @@ func (l *layout) adopt(v value, at *place, res *resource) error {
 	return nil
 }
 
-// child goes down by one token of a pointer.
-func (v value) child(token string) (value, bool) {
-	if v.kind() == kindArray {
-		n, ok := arrayIndex(token)
+// child goes down by one token of a pointer. Many pointers may pass one place, so
+// what is there is indexed once.
+func (l *layout) child(v value, token string) (value, bool) {
+	if v.kind() != kindArray {
+		find, ok := l.objects[v.i]
 		if !ok {
-			return value{}, false
+			find = v.finder()
+			l.objects[v.i] = find
 		}
-		return v.item(n)
+		return find(token)
 	}
-	return v.get(token)
+	items, ok := l.lists[v.i]
+	if !ok {
+		items = listOf(v)
+		l.lists[v.i] = items
+	}
+	n, ok := arrayIndex(token)
+	if !ok || n >= len(items) {
+		return value{}, false
+	}
+	return items[n], true
 }
 
 // arrayIndex reads a token of a pointer as the index of an item.

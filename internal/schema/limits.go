@@ -30,8 +30,9 @@ const (
 	inPlaceMax     = 256     // subschemas stacked on one value: bounds the stack of an evaluation
 	pathsWork      = 1 << 22 // units of work the path analysis may spend on a document
 	patternWork    = 1 << 19 // units of work the analysis of one pattern may spend
+	patternSizeMax = 1 << 18 // instructions all patterns of a document compile to, repetitions written out
 	patternsWork   = 1 << 23 // and of all patterns of a document
-	compareWork    = 1 << 22 // units of work one comparison of versions may spend
+	compareWork    = 1 << 20 // units of work one comparison of versions may spend
 )
 
 // When a schema counts as costly (SV-9).

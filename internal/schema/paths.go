@@ -31,6 +31,7 @@ type explorer struct {
 	work     int
 	within   func(n *node) bool // what takes part
 	closures map[*node]state
+	patterns map[*node]map[string]*node
 	seen     map[string]bool
 	queue    []state
 	widest   int // subschemas met by one value, at most
@@ -43,14 +44,14 @@ func (g *graph) checkPaths() (costly bool, err error) {
 	if err := g.markLoops(); err != nil {
 		return false, err
 	}
-	x := &explorer{g: g, work: pathsWork}
+	x := &explorer{g: g, work: pathsWork, patterns: map[*node]map[string]*node{}}
 	if err := x.recursion(); err != nil {
 		return false, err
 	}
 	x.begin(func(*node) bool { return true }, func(st state, _ []entry) error {
 		for n, times := range st {
 			if times > pathsMax {
-				return fmt.Errorf("%w: one value is checked against %s through more than %d paths", errPaths, n.at.quoted(), pathsMax)
+				return errTooManyPaths(n)
 			}
 		}
 		return nil
@@ -99,16 +100,17 @@ func (x *explorer) recursion() error {
 
 // onlyOnce refuses a state that meets a subschema twice, and names two ways to it.
 func (x *explorer) onlyOnce(st state, by []entry) error {
-	for _, n := range slices.SortedFunc(maps.Keys(st), func(a, b *node) int { return a.id - b.id }) {
+	for _, n := range st.ordered() {
 		if st[n] < 2 {
 			continue
 		}
 		var ways []*node
 		for _, e := range by {
-			if e.to == n || x.closure(e.to)[n] > 0 && e.to.id != n.id {
+			if e.to == n || x.closures[e.to][n] > 0 {
 				ways = append(ways, lastStep(e, n, x.within)...)
 			}
 		}
+		slices.SortFunc(ways, func(a, b *node) int { return a.id - b.id })
 		if len(ways) < 2 {
 			ways = append(ways, n, n)
 		}
@@ -175,10 +177,9 @@ func (x *explorer) arrive(by []entry) error {
 	st := state{}
 	total := 0
 	for _, e := range by {
-		c := x.closure(e.to)
-		if c == nil {
-			return fmt.Errorf("%w: one value is checked against a subschema of %s through more than %d paths, or stacks more than %d",
-				errPaths, e.to.at.quoted(), pathsMax, inPlaceMax)
+		c, err := x.closure(e.to)
+		if err != nil {
+			return err
 		}
 		x.work -= len(c) + 1
 		for n, times := range c {
@@ -193,17 +194,22 @@ func (x *explorer) arrive(by []entry) error {
 	if err := x.met(st, by); err != nil {
 		return err
 	}
-	key := x.key(st)
-	if !x.seen[key] {
+	maps.DeleteFunc(st, func(n *node, _ int) bool { return n.obj == nil && n.arr == nil })
+	if key := x.key(st); !x.seen[key] {
 		x.seen[key] = true
 		x.queue = append(x.queue, st)
 	}
 	return nil
 }
 
-// key identifies a state.
+// ordered lists the subschemas of a state.
+func (st state) ordered() []*node {
+	return slices.SortedFunc(maps.Keys(st), func(a, b *node) int { return a.id - b.id })
+}
+
+// key identifies a state, of which only what leads further is left.
 func (x *explorer) key(st state) string {
-	nodes := slices.SortedFunc(maps.Keys(st), func(a, b *node) int { return a.id - b.id })
+	nodes := st.ordered()
 	buf := make([]byte, 0, 8*len(nodes))
 	for _, n := range nodes {
 		buf = binary.AppendUvarint(buf, uint64(n.id))
@@ -212,185 +218,48 @@ func (x *explorer) key(st state) string {
 	return string(buf)
 }
 
-// closure is what a value meets that enters at n, n included; nil when some
-// subschema more than pathsMax times or too many stacked. A loop ends where it comes
-// back, as it does in an evaluation.
-func (x *explorer) closure(n *node) state {
+// closure is what a value meets that enters at n, n included. A loop ends where it
+// comes back, as it does in an evaluation.
+func (x *explorer) closure(n *node) (state, error) {
 	if c, ok := x.closures[n]; ok {
-		return c
+		return c, nil
 	}
 	c := state{}
-	if !x.descend(n, c, map[*node]bool{}, 0) {
-		c = nil
+	if err := x.descend(n, c, map[*node]bool{}); err != nil {
+		return nil, err
 	}
 	x.closures[n] = c
-	return c
+	return c, nil
 }
 
-func (x *explorer) descend(n *node, c state, open map[*node]bool, depth int) bool {
-	if depth > inPlaceMax {
-		return false
+// descend adds n and what it applies to the same value; open holds the subschemas
+// above it.
+func (x *explorer) descend(n *node, c state, open map[*node]bool) error {
+	switch {
+	case open[n]:
+		return nil
+	case x.work <= 0:
+		return errTooWide
+	case len(open) == inPlaceMax:
+		return fmt.Errorf("%w: %s stacks more than %d subschemas on one value", errPaths, n.at.quoted(), inPlaceMax)
+	case c[n] == pathsMax:
+		return errTooManyPaths(n)
 	}
-	if open[n] {
-		return true
-	}
-	if c[n]++; c[n] > pathsMax || x.work <= 0 {
-		return false
-	}
+	c[n]++
 	open[n] = true
 	defer delete(open, n)
 	for _, to := range n.inPlace {
 		x.work--
-		if x.within(to) && !x.descend(to, c, open, depth+1) {
-			return false
+		if !x.within(to) {
+			continue
 		}
-	}
-	return true
-}
-
-// leave follows every step out of a state.
-func (x *explorer) leave(st state) error {
-	var nodes []*node
-	for n := range st {
-		if n.obj != nil || n.arr != nil {
-			nodes = append(nodes, n)
-		}
-	}
-	slices.SortFunc(nodes, func(a, b *node) int { return a.id - b.id })
-	if err := x.leaveArray(st, nodes); err != nil {
-		return err
-	}
-	return x.leaveObject(st, nodes)
-}
-
-// step collects the entries of one step.
-func (x *explorer) step(st state, nodes []*node, targets func(n *node, add func(to *node))) error {
-	var by []entry
-	for _, n := range nodes {
-		x.work--
-		targets(n, func(to *node) {
-			if to != nil && x.within(to) {
-				by = append(by, entry{to, n, st[n]})
-			}
-		})
-	}
-	return x.arrive(by)
-}
-
-// leaveArray follows the items: those some prefix names, and the ones behind.
-func (x *explorer) leaveArray(st state, nodes []*node) error {
-	longest, any := 0, false
-	for _, n := range nodes {
-		if n.arr != nil {
-			any = true
-			longest = max(longest, len(n.arr.prefix))
-		}
-	}
-	for i := 0; any && i <= longest; i++ {
-		err := x.step(st, nodes, func(n *node, add func(*node)) {
-			a := n.arr
-			if a == nil {
-				return
-			}
-			if i < len(a.prefix) {
-				add(a.prefix[i])
-			} else {
-				add(a.rest)
-			}
-			add(a.contains)
-			add(a.unevaluated)
-		})
-		if err != nil {
+		if err := x.descend(to, c, open); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// leaveObject follows the names themselves, the members the schema names, those
-// that patterns match, and the others.
-func (x *explorer) leaveObject(st state, nodes []*node) error {
-	nodes = slices.DeleteFunc(slices.Clone(nodes), func(n *node) bool { return n.obj == nil })
-	err := x.step(st, nodes, func(n *node, add func(*node)) { add(n.obj.names) })
-	if err != nil {
-		return err
-	}
-	known := map[string]bool{}
-	for _, n := range nodes {
-		for name, p := range n.obj.props {
-			if p.node != nil {
-				known[name] = true
-			}
-		}
-	}
-	for _, name := range slices.Sorted(maps.Keys(known)) {
-		if err := x.step(st, nodes, x.named(name)); err != nil {
-			return err
-		}
-	}
-	return x.unnamed(st, nodes)
-}
-
-// named is what a schema applies to a member of a name.
-func (x *explorer) named(name string) func(n *node, add func(*node)) {
-	return func(n *node, add func(*node)) {
-		o := n.obj
-		p := o.props[name]
-		add(p.node)
-		matched := p.node != nil
-		for _, pat := range o.patterns {
-			x.work -= 1 + len(name)
-			if pat.re.MatchString(name) {
-				matched = true
-				add(pat.node)
-			}
-		}
-		if !matched {
-			add(o.additional)
-		}
-		add(o.unevaluated)
-	}
-}
-
-// unnamed follows members that the schema does not name: matched by no pattern, by
-// each alone, and by all.
-func (x *explorer) unnamed(st state, nodes []*node) error {
-	err := x.step(st, nodes, func(n *node, add func(*node)) {
-		add(n.obj.additional)
-		add(n.obj.unevaluated)
-	})
-	if err != nil {
-		return err
-	}
-	patterns := map[string]bool{}
-	for _, n := range nodes {
-		for _, pat := range n.obj.patterns {
-			patterns[pat.re.String()] = true
-		}
-	}
-	if len(patterns) == 0 {
-		return nil
-	}
-	each := append(slices.Sorted(maps.Keys(patterns)), "")
-	for i, only := range each {
-		all := i == len(each)-1
-		err := x.step(st, nodes, func(n *node, add func(*node)) {
-			matched := false
-			for _, pat := range n.obj.patterns {
-				x.work--
-				if all || pat.re.String() == only {
-					matched = true
-					add(pat.node)
-				}
-			}
-			if !matched {
-				add(n.obj.additional)
-			}
-			add(n.obj.unevaluated)
-		})
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+func errTooManyPaths(n *node) error {
+	return fmt.Errorf("%w: one value is checked against %s through more than %d paths", errPaths, n.at.quoted(), pathsMax)
 }

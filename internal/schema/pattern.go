@@ -6,15 +6,18 @@ import (
 	"regexp"
 	"regexp/syntax"
 	"slices"
+	"strings"
 	"unicode"
 )
 
 // errPattern marks a document with a pattern that is no RE2 or costs too much (SR-5).
 var errPattern = errors.New("pattern refused")
 
-// patternSizeMax bounds the compiled size of all patterns of a document,
-// repetitions written out.
-const patternSizeMax = 1 << 16
+var errPatternSize = fmt.Errorf("repetitions written out, the patterns of the document exceed %d instructions", patternSizeMax)
+
+// classSize is about what a class such as \pL counts. Parsing many of them is slow,
+// so they are counted before.
+const classSize = 512
 
 // patternBudget compiles the patterns of one document within bounds.
 type patternBudget struct {
@@ -31,6 +34,9 @@ func (b *patternBudget) compile(src string) (*regexp.Regexp, error) {
 	if re, ok := b.done[src]; ok {
 		return re, nil
 	}
+	if classes := strings.Count(src, `\p`) + strings.Count(src, `\P`); classes > b.size/classSize {
+		return nil, errPatternSize
+	}
 	parsed, err := syntax.Parse(src, syntax.Perl)
 	if err != nil {
 		var at *syntax.Error
@@ -40,7 +46,7 @@ func (b *patternBudget) compile(src string) (*regexp.Regexp, error) {
 		return nil, errors.New("not an RE2 expression")
 	}
 	if b.size -= size(parsed, b.size); b.size < 0 {
-		return nil, fmt.Errorf("repetitions written out, the patterns of the document exceed %d instructions", patternSizeMax)
+		return nil, errPatternSize
 	}
 	prog, err := syntax.Compile(parsed.Simplify())
 	if err != nil {

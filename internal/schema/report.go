@@ -33,6 +33,14 @@ func (r *report) add(text string) {
 	r.lines = append(r.lines, line{0, text})
 }
 
+// forget drops the lines since mark.
+func (r *report) forget(mark int) {
+	for _, l := range r.lines[mark:] {
+		r.size -= len(l.text) + lineOverhead
+	}
+	r.lines = r.lines[:mark]
+}
+
 // faults is how many faults were added since mark, causes not counted.
 func (r *report) faults(mark int) (n int) {
 	for _, l := range r.lines[mark:] {
@@ -49,6 +57,7 @@ func (r *report) wrap(mark int, text string) {
 	if r.over {
 		return
 	}
+	r.size += len(text)
 	copy(r.lines[mark+1:], r.lines[mark:])
 	r.lines[mark] = line{0, text}
 	for i := range r.lines[mark+1:] {

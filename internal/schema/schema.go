@@ -58,18 +58,34 @@ func Register(topic string, version int, doc []byte) (*Schema, []byte, error) {
 
 // Compile compiles a stored document, which Register has accepted, perhaps under
 // other rules. One whose patterns or paths are past today's bounds compiles to a
-// schema that refuses every payload.
+// schema that refuses every payload; any other fault matches model.ErrCorrupt, for
+// the document is not what was stored.
 func Compile(topic string, version int, doc []byte) (*Schema, error) {
 	l, err := open(bytes.Clone(doc))
 	if err != nil {
-		return nil, fmt.Errorf("compile schema %d of %q: %w", version, topic, err)
+		return nil, &storedError{topic, version, err}
 	}
 	s, err := build(topic, version, l)
 	if err != nil {
-		return nil, fmt.Errorf("compile schema %d of %q: %w", version, topic, err)
+		return nil, &storedError{topic, version, err}
 	}
 	return s, nil
 }
+
+// storedError is a stored document that is no schema. It hides what it matches: to
+// a producer it is no fault of the request.
+type storedError struct {
+	topic   string
+	version int
+	cause   error
+}
+
+func (e *storedError) Error() string {
+	return fmt.Sprintf("stored schema %d of topic %q is %s: %s", e.version, e.topic, model.ErrCorrupt, e.cause)
+}
+
+// Is makes the error match model.ErrCorrupt.
+func (e *storedError) Is(target error) bool { return target == model.ErrCorrupt }
 
 // open decodes a document and maps its schemas and references.
 func open(doc []byte) (*layout, error) {

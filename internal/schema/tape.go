@@ -111,16 +111,6 @@ func (v value) get(name string) (value, bool) {
 	return value{}, false
 }
 
-// item is the n-th item of an array.
-func (v value) item(n int) (value, bool) {
-	for i, it := range v.items {
-		if i == n {
-			return it, true
-		}
-	}
-	return value{}, false
-}
-
 // small is up to how many members a search by walking beats an index.
 const small = 16
 

@@ -198,6 +198,8 @@ func (a *API) dispatch(c *call, be *Backends) error {
 		return a.alterTopic(c, be)
 	case routeTopicDelete:
 		return a.deleteTopic(c, be)
+	case routeOpenAPI:
+		return a.describeAPI(c)
 	case routeTopicSchema:
 		return a.getSchema(c, be)
 	}

@@ -26,6 +26,7 @@ const (
 	routeUserDelete
 	routeUserGrants
 	routeUserPassword
+	routeOpenAPI
 	routeHealthz
 	routeReadyz
 	routeMetrics
@@ -67,6 +68,8 @@ func (r route) label() string {
 		return "PUT /v1/users/{username}/grants"
 	case routeUserPassword:
 		return "PUT /v1/users/{username}/password"
+	case routeOpenAPI:
+		return "GET /v1/openapi.yaml"
 	case routeHealthz:
 		return "GET /healthz"
 	case routeReadyz:
@@ -112,6 +115,8 @@ func (r route) op() string {
 		return "set grants"
 	case routeUserPassword:
 		return "set password"
+	case routeOpenAPI:
+		return "api description"
 	case routeHealthz:
 		return "health check"
 	case routeReadyz:
@@ -138,6 +143,7 @@ const (
 	resUser
 	resGrants
 	resPassword
+	resOpenAPI
 	resHealthz
 	resReadyz
 	resMetrics
@@ -162,6 +168,8 @@ func resolve(path string) (resource, string) {
 		return resMetrics, ""
 	case topicsPrefix:
 		return resTopics, ""
+	case "/v1/openapi.yaml":
+		return resOpenAPI, ""
 	case usersPrefix:
 		return resUsers, ""
 	}
@@ -274,6 +282,8 @@ func byMethod(res resource, method string) (r route, allow string) {
 		return only(method, "PUT", routeUserGrants)
 	case resPassword:
 		return only(method, "PUT", routeUserPassword)
+	case resOpenAPI:
+		return readOnly(method, routeOpenAPI)
 	case resHealthz:
 		return readOnly(method, routeHealthz)
 	case resReadyz:

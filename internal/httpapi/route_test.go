@@ -52,6 +52,7 @@ func TestResolve(t *testing.T) {
 		{"/healthz", resHealthz, ""},
 		{"/readyz", resReadyz, ""},
 		{"/metrics", resMetrics, ""},
+		{"/v1/openapi.yaml", resOpenAPI, ""},
 		{"/healthz/", resNone, ""},
 		{"/", resNone, ""},
 		{"", resNone, ""},

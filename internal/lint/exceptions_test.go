@@ -11,6 +11,7 @@ var longFiles = map[string]string{}
 // are never written: "directory.name".
 var packageVars = map[string]string{
 	"internal/metastore.volume":   "disk.OS has no fields; bbolt and raft open real files themselves",
+	"internal/httpapi.openAPI":    "an embedded file",
 	"internal/testutil.buildOnce": "one build of the binary per test process, however many tests use it",
 }
 

@@ -43,7 +43,7 @@ func (p *probe) newUser(root *server, grants ...string) *server {
 	name := "u-" + strings.ToLower(p.id) + "-" + unique()
 	p.ask(root, "POST /v1/users", fmt.Sprintf(`{"username":%q,"password":%q,"grants":[%s]}`, name, userPassword, strings.Join(grants, ","))).is(201, "")
 	if root == p.suite.external {
-		p.Cleanup(func() { p.ask(root, "DELETE /v1/users/"+name, "") })
+		p.Cleanup(func() { p.ask(root, "DELETE /v1/users/"+name, "") }) // it may be gone already
 	}
 	return root.as(name, userPassword)
 }
@@ -296,7 +296,7 @@ var accessChecks = map[string]check{
 		p.ask(user, "POST /v1/topics", `{"name":"conformance-tc-5-A"}`).is(403, textCreate) // case counts
 		name := "conformance-tc-5-a" + unique()
 		p.ask(user, "POST /v1/topics", fmt.Sprintf(`{"name":%q}`, name)).is(201, "")
-		p.dropAtEnd(s, name)
+		p.dropAtEnd(name)
 	},
 	"TC-20": func(p *probe) {
 		user := p.newUser(p.secured(), grant("create", "*"))

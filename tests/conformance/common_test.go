@@ -184,11 +184,14 @@ var limitChecks = map[string]check{
 		s := p.tight()
 		topic := p.newTopic(s)
 		p.ask(s, "POST /v1/topics/"+topic+"/produce/batch", elements(`{"payload":1}`, 1000)).is(202, "") // clamped
-		p.holdProduces(s, topic, tightProduces-1)
-		p.ask(s, "POST /v1/topics/"+topic+"/produce", "x").is(202, "")
-		p.ask(s, "POST /v1/topics/"+topic+"/produce/batch", elements(`{"payload":1}`, 2)).is(429, "").has("Retry-After", "1")
-		p.holdProduces(s, topic, 1)
-		p.ask(s, "POST /v1/topics/"+topic+"/produce", "x").is(429, "").has("Retry-After", "1")
+		one, two := "POST /v1/topics/"+topic+"/produce", "POST /v1/topics/"+topic+"/produce/batch"
+		p.fill(func() func() { return p.holdProduces(s, topic, tightProduces-1) }, func() bool {
+			return p.ask(s, two, elements(`{"payload":1}`, 2)).status == http.StatusTooManyRequests
+		})
+		p.ask(s, two, elements(`{"payload":1}`, 2)).is(429, "").has("Retry-After", "1")
+		p.ask(s, one, "x").is(202, "")
+		p.fill(func() func() { return p.holdProduces(s, topic, 1) }, func() bool { return p.ask(s, one, "x").status == http.StatusTooManyRequests })
+		p.ask(s, one, "x").is(429, "").has("Retry-After", "1")
 		p.ask(s, "GET /v1/topics/"+topic+"/consume", "").is(200, "")
 	},
 	"LIM-10": bodyBudget,
@@ -266,7 +269,7 @@ func (p *probe) fillBudget(s *server, line string) (finish func()) {
 	var c *conn
 	p.fill(func() func() {
 		c = p.dial(s)
-		c.write(s, line, overBudget[1:], fmt.Sprint("Content-Length: ", len(overBudget)), "X-Narad-Client: conformance")
+		c.write(line, overBudget[1:], fmt.Sprint("Content-Length: ", len(overBudget)), "X-Narad-Client: conformance")
 		p.parked()
 		return func() { _ = c.Close() }
 	}, func() bool { return p.ask(s, line, overBudget).status == http.StatusServiceUnavailable })

@@ -175,7 +175,7 @@ var consumeChecks = map[string]check{
 		const n = 12
 		polls := []*pending{}
 		for range n + 3 {
-			polls = append(polls, p.later(s, "GET /v1/topics/"+topic+"/consume?wait=3s", ""))
+			polls = append(polls, p.later(s, "GET /v1/topics/"+topic+"/consume?wait=2s", ""))
 		}
 		for range n {
 			p.produce(s, topic, "", "1")
@@ -378,7 +378,7 @@ var batchConsumeChecks = map[string]check{
 			p.produce(s, topic, "?partition=1", "1")
 		}
 		p.stored(s, topic, 1, 3)
-		a := p.ask(s, "GET /v1/topics/"+topic+"/consume?max=100&wait=10s", "").within(3 * time.Second)
+		a := p.ask(s, "GET /v1/topics/"+topic+"/consume?max=100&wait=10s", "").within(6 * time.Second)
 		var b struct{ Messages []message }
 		a.wants(200, &b)
 		for i, m := range b.Messages {

@@ -43,7 +43,7 @@ func (p *probe) twoPorts() (api, ops *server) {
 	_ = l.Close() // free again, in all likelihood, when the node binds it
 	n := p.own("NARAD_HTTP_METRICS_ADDR=" + addr)
 	n.Start()
-	return reach(n), &server{base: &url.URL{Scheme: "http", Host: addr}, node: n}
+	return reach(n), &server{base: &url.URL{Scheme: "http", Host: addr}, node: n, ops: true}
 }
 
 // stopping: a node told to stop says so for as long as it drains. A request under way
@@ -52,7 +52,7 @@ func stopping(p *probe) {
 	s, ops := p.twoPorts()
 	line := "POST /v1/topics/" + p.newTopic(s) + "/produce"
 	slow := p.dial(s)
-	slow.write(s, line, "x", "Content-Length: 2", "X-Narad-Client: conformance")
+	slow.write(line, "x", "Content-Length: 2", "X-Narad-Client: conformance")
 	p.parked()
 	p.ask(s, "GET /healthz", "").is(200, "")
 	p.ask(ops, "GET /healthz", "").is(200, "")

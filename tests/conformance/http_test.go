@@ -33,6 +33,7 @@ type server struct {
 	base           *url.URL
 	user, password string         // empty: no credentials are sent
 	node           *testutil.Node // nil: not ours
+	ops            bool           // the separate metrics listener
 	exclusive      *sync.Mutex    // held by the check that has the node for itself
 }
 
@@ -92,7 +93,7 @@ func (p *probe) ask(s *server, line, body string, headers ...string) *answer {
 	p.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), answerTimeout)
 	defer cancel()
-	a, err := s.send(ctx, line, strings.NewReader(body), headers)
+	a, err := s.send(ctx, line, body, headers)
 	if err != nil {
 		p.Fatalf("%s: %v", line, err)
 	}
@@ -106,7 +107,7 @@ func (p *probe) later(s *server, line, body string, headers ...string) *pending 
 	f := &pending{p: p, cancel: cancel, done: make(chan struct{})}
 	go func() {
 		defer close(f.done)
-		f.answer, f.err = s.send(ctx, line, strings.NewReader(body), headers)
+		f.answer, f.err = s.send(ctx, line, body, headers)
 	}()
 	p.Cleanup(func() { cancel(); <-f.done })
 	return f
@@ -131,8 +132,8 @@ func (f *pending) wait() *answer {
 	return f.answer
 }
 
-func (s *server) send(ctx context.Context, line string, body io.Reader, headers []string) (*answer, error) {
-	r, err := s.request(ctx, line, body, headers)
+func (s *server) send(ctx context.Context, line, body string, headers []string) (*answer, error) {
+	r, err := s.request(ctx, line, strings.NewReader(body), headers)
 	if err != nil {
 		return nil, err
 	}
@@ -141,16 +142,18 @@ func (s *server) send(ctx context.Context, line string, body io.Reader, headers 
 	if err != nil {
 		return nil, err
 	}
-	return readAnswer(line, resp, began)
+	return s.readAnswer(line, body, resp, began)
 }
 
-func readAnswer(line string, resp *http.Response, began time.Time) (*answer, error) {
+func (s *server) readAnswer(line, body string, resp *http.Response, began time.Time) (*answer, error) {
 	defer resp.Body.Close()
 	b, err := io.ReadAll(resp.Body)
 	if err != nil {
 		return nil, err
 	}
-	return &answer{line: line, status: resp.StatusCode, header: resp.Header, length: resp.ContentLength, body: string(b), took: time.Since(began)}, nil
+	a := &answer{line: line, status: resp.StatusCode, header: resp.Header, length: resp.ContentLength, body: string(b), took: time.Since(began)}
+	theDocument().observe(s, line, body, a)
+	return a, nil
 }
 
 // answer is what a request got.
@@ -332,6 +335,7 @@ var errorCodes = sync.OnceValue(func() []string {
 type conn struct {
 	net.Conn
 	p *probe
+	s *server
 	r *bufio.Reader
 }
 
@@ -351,12 +355,13 @@ func (p *probe) dial(s *server) *conn {
 	}
 	p.Cleanup(func() { _ = c.Close() })
 	_ = c.SetDeadline(time.Now().Add(answerTimeout))
-	return &conn{Conn: c, p: p, r: bufio.NewReader(c)}
+	return &conn{Conn: c, p: p, s: s, r: bufio.NewReader(c)}
 }
 
 // write sends a request head and what there is of its body.
-func (c *conn) write(s *server, line, body string, headers ...string) {
+func (c *conn) write(line, body string, headers ...string) {
 	c.p.Helper()
+	s := c.s
 	method, target, _ := strings.Cut(line, " ")
 	var b bytes.Buffer
 	b.WriteString(method + " " + s.base.Path + target + " HTTP/1.1\r\nHost: " + s.base.Host + "\r\n")
@@ -380,7 +385,7 @@ func (c *conn) read(line string) *answer {
 	if err != nil {
 		c.p.Fatalf("%s: %v", line, err)
 	}
-	a, err := readAnswer(line, resp, time.Now())
+	a, err := c.s.readAnswer(line, "", resp, time.Now())
 	if err != nil {
 		c.p.Fatalf("%s: %v", line, err)
 	}

@@ -62,11 +62,11 @@ func TestIDs(t *testing.T) {
 		}
 		seen[r.id] = true
 		switch {
-		case r.need == "node" && all[r.id] == nil && !waiting(r.id):
+		case r.need == "node" && all[r.id] == nil:
 			t.Errorf("%s has no check", r.id)
 		case r.need != "node" && all[r.id] != nil:
 			t.Errorf("%s has a check, and ids.txt says it %s", r.id, needs[r.need])
-		case r.need == "parts" && !waiting(r.id):
+		case r.need == "parts":
 			shownBy(t, r)
 		}
 	}
@@ -101,13 +101,6 @@ func shownBy(t *testing.T, r rule) {
 	t.Errorf("%s: %s has no %s", r.id, m[1], m[2])
 }
 
-func pendingText(r rule) string {
-	if waiting(r.id) {
-		return "waiting for its feature"
-	}
-	return ""
-}
-
 // report writes what became of each id, and logs the sum.
 func (s *suite) report(ids []rule) {
 	s.mu.Lock()
@@ -116,7 +109,7 @@ func (s *suite) report(ids []rule) {
 	w := tabwriter.NewWriter(&table, 0, 0, 2, ' ', 0)
 	sum := map[string]int{}
 	for _, r := range ids {
-		result := cmp.Or(s.results[r.id], pendingText(r), needs[r.need])
+		result := cmp.Or(s.results[r.id], needs[r.need])
 		sum[strings.SplitN(result, ":", 2)[0]]++
 		fmt.Fprintf(w, "%s\t%s\t%s\n", r.id, result, r.title)
 	}

@@ -83,10 +83,10 @@ func headerCap(p *probe) {
 	s := p.server()
 	const head = "GET /healthz"
 	c := p.dial(s)
-	c.write(s, head, "", "X-Filler: "+long(60_000))
+	c.write(head, "", "X-Filler: "+long(60_000))
 	c.read(head).is(200, "")
 	c = p.dial(s)
-	c.write(s, head, "", "X-Filler: "+long(70_000))
+	c.write(head, "", "X-Filler: "+long(70_000))
 	c.read(head).is(431, "")
 }
 
@@ -134,7 +134,7 @@ func (p *probe) holdProduces(s *server, topic string, n int) (leave func()) {
 	var held []*conn
 	for range n {
 		c := p.dial(s)
-		c.write(s, "POST /v1/topics/"+topic+"/produce", "x", "Content-Length: 1000", "X-Narad-Client: conformance")
+		c.write("POST /v1/topics/"+topic+"/produce", "x", "Content-Length: 1000", "X-Narad-Client: conformance")
 		held = append(held, c)
 	}
 	p.parked()

@@ -65,7 +65,7 @@ var produceChecks = map[string]check{
 		line := "POST /v1/topics/{topic}/produce"
 		before := p.counted(s, line, 499)
 		c := p.dial(s)
-		c.write(s, "POST /v1/topics/"+topic+"/produce", "half a mess", "Content-Length: 100", "X-Narad-Client: conformance")
+		c.write("POST /v1/topics/"+topic+"/produce", "half a mess", "Content-Length: 100", "X-Narad-Client: conformance")
 		_ = c.Close()
 		p.eventually(func() bool { return p.counted(s, line, 499) > before }, "499 to be recorded")
 		p.ask(s, "GET /v1/topics/"+topic+"/consume", "").is(204, "")
@@ -249,7 +249,7 @@ func (p *probe) abandon(s *server, line string) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		if a, err := s.send(ctx, line, strings.NewReader(""), nil); err == nil {
+		if a, err := s.send(ctx, line, "", nil); err == nil {
 			p.Errorf("%s: answered %d before the client left", line, a.status)
 		}
 	}()

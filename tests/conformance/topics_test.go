@@ -119,7 +119,7 @@ func createTopic(p *probe) {
 	var got topic
 	name := p.name()
 	a := p.ask(s, "POST /v1/topics", fmt.Sprintf(`{"name":%q,"partitions":4,"retention_ms":0,"visibility_timeout_ms":1,"max_in_flight_per_partition":2,"max_acked_ahead_per_partition":3}`, name)).wants(201, &got)
-	p.dropAtEnd(s, name)
+	p.dropAtEnd(name)
 	want := topicFields
 	if s.user != "" {
 		want = append(slices.Clone(want), "owner")
@@ -161,7 +161,7 @@ func (p *probe) longestName(s *server) {
 	name := p.name() + "-AZaz09._-"
 	name += strings.Repeat("n", 200-len(name))
 	p.ask(s, "POST /v1/topics", fmt.Sprintf(`{"name":%q}`, name)).is(201, "")
-	p.dropAtEnd(s, name)
+	p.dropAtEnd(name)
 	p.produce(s, name, "", "1")
 	p.take(s, name, "")
 }

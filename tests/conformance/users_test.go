@@ -174,7 +174,7 @@ var userChecks = map[string]check{
 		for _, line := range []string{"POST /v1/users", "PUT /v1/users/missing/grants", "PUT /v1/users/missing/password"} {
 			p.ask(s, line, padded(`{}`, 1<<20+1)).is(400, "")
 		}
-		p.dropAtEnd(s, name)
+		p.dropAtEnd(name)
 	},
 	"H-12": func(p *probe) {
 		p.ownOnly()

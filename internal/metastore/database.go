@@ -38,12 +38,11 @@ const (
 // volume is where the metastore lives: bbolt needs real files.
 var volume = disk.OS{}
 
-// boltOptions opens a database of ours. The free list is rebuilt at open instead of
-// being written by every commit.
+// boltOptions opens a database of ours. Every commit writes the free list: an open
+// that rebuilds it holds a record of every page, and installing a snapshot opens.
 func boltOptions(readOnly bool) *bbolt.Options {
 	return &bbolt.Options{
 		Timeout:         lockTimeout,
-		NoFreelistSync:  true,
 		FreelistType:    bbolt.FreelistMapType,
 		InitialMmapSize: mmapBytes,
 		ReadOnly:        readOnly,

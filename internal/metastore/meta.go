@@ -15,7 +15,7 @@ type fsmMeta struct {
 	newest EntryType // highest entry type ever applied
 	index  uint64    // newest Raft entry whose effects are held
 	txid   uint64    // bbolt transaction that wrote this value
-	rows   uint64    // sum of the rows of all data buckets; see rowSum
+	rows   uint64    // sum of the rows of all data buckets; see summer
 }
 
 const (
@@ -76,15 +76,18 @@ func writeFSMMeta(tx *bbolt.Tx, m fsmMeta) error {
 	return tx.Bucket(bucketMeta).Put(keyApplied, m.encode())
 }
 
+// summer computes sums of rows; its room keeps each of them from allocating.
+type summer struct{ lengths [8]byte }
+
 // rowSum is what a row adds to the sum of all rows: its bucket's name and its key,
 // each with its length before it, and its value; 0 for no row. The sum tells that a
 // row changed, came or went behind the state machine's back, of which bbolt, whose
 // pages carry no checksum, knows nothing.
-func rowSum(bucket, key, value []byte) uint64 {
+func (s *summer) rowSum(bucket, key, value []byte) uint64 {
 	if value == nil {
 		return 0
 	}
-	var n [8]byte
+	n := &s.lengths
 	binary.BigEndian.PutUint32(n[:], uint32(len(bucket)))
 	binary.BigEndian.PutUint32(n[4:], uint32(len(key)))
 	sum := crc32.Checksum(n[:], castagnoli)
@@ -96,13 +99,14 @@ func rowSum(bucket, key, value []byte) uint64 {
 
 // sumRows adds up every row of the database.
 func sumRows(tx *bbolt.Tx) (sum uint64, err error) {
+	var s summer
 	for _, name := range dataBuckets {
 		b := tx.Bucket(name)
 		if b == nil {
 			continue
 		}
 		if err := b.ForEach(func(k, v []byte) error {
-			sum += rowSum(name, k, v)
+			sum += s.rowSum(name, k, v)
 			return nil
 		}); err != nil {
 			return 0, err

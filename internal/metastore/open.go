@@ -186,7 +186,9 @@ func prepare(o Options, logger hclog.Logger) (raftDisk, restartAction, error) {
 }
 
 func openLog(path string) (*raftboltdb.BoltStore, error) {
-	logs, err := raftboltdb.New(raftboltdb.Options{Path: path, BoltOptions: boltOptions(false)})
+	options := boltOptions(false)
+	options.NoFreelistSync = true // opened once per process, and written at every entry
+	logs, err := raftboltdb.New(raftboltdb.Options{Path: path, BoltOptions: options})
 	if err != nil {
 		return nil, fmt.Errorf("open %s: %w", path, err)
 	}

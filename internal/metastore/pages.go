@@ -32,6 +32,7 @@ type pageWalk struct {
 	pages uint64 // in use, from the first
 	seen  []bool // by page
 	todo  []uint64
+	head  [pageHeaderSize]byte
 	buf   []byte
 }
 
@@ -68,12 +69,12 @@ func (w *pageWalk) visit(id uint64) error {
 	if id < pagesFirst || id >= w.pages {
 		return fmt.Errorf("not in the file")
 	}
-	var h [pageHeaderSize]byte
-	if _, err := w.file.ReadAt(h[:], int64(id)*w.size); err != nil {
+	h := w.head[:]
+	if _, err := w.file.ReadAt(h, int64(id)*w.size); err != nil {
 		return err
 	}
 	run := uint64(binary.NativeEndian.Uint32(h[12:])) + 1
-	if got := binary.NativeEndian.Uint64(h[:]); got != id || run > w.pages-id {
+	if got := binary.NativeEndian.Uint64(h); got != id || run > w.pages-id {
 		return fmt.Errorf("says that it is page %d and %d long", got, run)
 	}
 	for p := id; p < id+run; p++ {

@@ -36,10 +36,11 @@ const (
 // in-memory values must follow afterwards.
 type txn struct {
 	tx          *bbolt.Tx
-	before      *catalog          // as of the last transaction; read only
-	touched     map[string]touch  // topics, by what of them changed
-	schemaBytes int64             // change of what all schema versions add up to
-	rowSum      uint64            // change of what all rows add up to
+	before      *catalog         // as of the last transaction; read only
+	touched     map[string]touch // topics, by what of them changed
+	schemaBytes int64            // change of what all schema versions add up to
+	rowSum      uint64           // change of what all rows add up to
+	sums        summer
 	moved       [domainCount]bool // domains besides those of the topics touched
 }
 
@@ -85,13 +86,13 @@ func (t *txn) put(bucket, key []byte, v any) error {
 // store and remove are the only writers of rows: they keep the sum of all rows.
 func (t *txn) store(bucket, key, value []byte) error {
 	b := t.tx.Bucket(bucket)
-	t.rowSum += rowSum(bucket, key, value) - rowSum(bucket, key, b.Get(key))
+	t.rowSum += t.sums.rowSum(bucket, key, value) - t.sums.rowSum(bucket, key, b.Get(key))
 	return b.Put(key, value)
 }
 
 func (t *txn) remove(bucket, key []byte) error {
 	b := t.tx.Bucket(bucket)
-	t.rowSum -= rowSum(bucket, key, b.Get(key))
+	t.rowSum -= t.sums.rowSum(bucket, key, b.Get(key))
 	return b.Delete(key)
 }
 

@@ -22,7 +22,13 @@ type Topic struct {
 	MaxAckedAhead       int    `json:"max_acked_ahead_per_partition"`
 	CreatedAt           int64  `json:"created_at"`
 	Owner               string `json:"owner,omitempty"` // who made it; "" with security off
-	Role                string `json:"role,omitempty"`
+	Role                string `json:"role,omitempty"`  // standalone, parent or child
+
+	Children      []string `json:"children,omitempty"`        // of a parent, in the order they were attached
+	Parent        string   `json:"parent,omitempty"`          // of a child
+	AttachEpoch   string   `json:"attach_epoch,omitempty"`    // of a child; new on each attach
+	FanoutDelayMS int64    `json:"fanout_delay_ms,omitempty"` // of a delay child
+	AttachOffsets []int64  `json:"attach_offsets,omitempty"`  // of a child: where its copy begins, by parent partition
 }
 
 // PartitionStats describes one partition of a topic.
@@ -57,7 +63,9 @@ type CreateTopic struct {
 	VisibilityTimeoutMS int64           `json:"visibility_timeout_ms,omitempty"`
 	MaxInFlight         int             `json:"max_in_flight_per_partition,omitempty"`
 	MaxAckedAhead       int             `json:"max_acked_ahead_per_partition,omitempty"`
-	Schema              json.RawMessage `json:"schema,omitempty"` // JSON Schema every payload must meet
+	Schema              json.RawMessage `json:"schema,omitempty"`          // JSON Schema every payload must meet
+	Parent              string          `json:"parent,omitempty"`          // make it a child of this topic
+	FanoutDelayMS       int64           `json:"fanout_delay_ms,omitempty"` // of a child
 }
 
 // AlterTopic is what may change in a topic's life; a nil field stays as it is. Its

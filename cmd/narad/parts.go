@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"path/filepath"
 	"runtime"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/narad-mq/narad/internal/config"
 	"github.com/narad-mq/narad/internal/disk"
+	"github.com/narad-mq/narad/internal/fanout"
 	"github.com/narad-mq/narad/internal/ingress"
 	"github.com/narad-mq/narad/internal/metastore"
 	"github.com/narad-mq/narad/internal/model"
@@ -36,6 +38,27 @@ func (p placement) Owner(topic string, partition int) (o ingress.Owner, node str
 		return nil, "", false, model.ErrUnavailable
 	}
 	return p.n.broker, self, true, nil
+}
+
+// children tells fan-out who owns a child partition.
+type children struct{ placement }
+
+// Owner implements fanout.Placement.
+func (c children) Owner(topic string, partition int) (fanout.Owner, error) {
+	o, _, _, err := c.placement.Owner(topic, partition)
+	return o, err
+}
+
+// tails tells an attach where a parent partition ends: on one node this node's word, or
+// nobody's.
+type tails struct{ n *node }
+
+// HighWatermark implements topics.Tails.
+func (t tails) HighWatermark(_ context.Context, parent *model.TopicView, partition int) (int64, error) {
+	if owner := parent.OwnerOf(partition); owner != t.n.cfg.Cluster.NodeID {
+		return 0, fmt.Errorf("%w: owner %q of %s/%d cannot be asked", model.ErrUnavailable, owner, parent.Name, partition)
+	}
+	return t.n.broker.HighWatermark(parent.Name, parent.ID, partition)
 }
 
 // confirmer narrows the leader's word to what the dispatcher asks.

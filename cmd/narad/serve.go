@@ -23,6 +23,7 @@ import (
 	"github.com/narad-mq/narad/internal/commitlog"
 	"github.com/narad-mq/narad/internal/config"
 	"github.com/narad-mq/narad/internal/disk"
+	"github.com/narad-mq/narad/internal/fanout"
 	"github.com/narad-mq/narad/internal/httpapi"
 	"github.com/narad-mq/narad/internal/ingress"
 	"github.com/narad-mq/narad/internal/metastore"
@@ -58,6 +59,7 @@ type node struct {
 	reclaimer *reclaim.Reclaimer
 	router    *router.Router
 	ingress   *ingress.Ingress
+	fanout    *fanout.Engine
 	poller    *telemetry.Poller
 }
 
@@ -116,6 +118,7 @@ func (n *node) boot(ctx context.Context) error {
 		n.openBroker,    // before the sweep: retiring a directory is the broker's
 		n.sweep,         // before a create can be answered: it could remove a directory it just missed
 		n.recoverBroker, // before traffic: what a crash left open is repaired in the background of nobody's request
+		n.openFanout,    // after recovery: cursors ask where logs end
 		n.openIngress,   // last of the data plane: it dispatches what the WAL still holds at once
 		n.openRoutes,    // from here on the node answers requests
 	} {
@@ -259,10 +262,21 @@ func (n *node) openIngress(context.Context) (err error) {
 	return err
 }
 
+func (n *node) openFanout(context.Context) (err error) {
+	f := n.cfg.Fanout
+	n.fanout, err = fanout.Open(fanout.Options{
+		FS: disk.OS{}, DataDir: filepath.ToSlash(n.cfg.Storage.DataDir), Node: n.cfg.Cluster.NodeID,
+		Replica: n.store, Leader: n.store, Parents: n.broker, Placement: children{placement{n}},
+		Clock: n.clk, Logger: n.log, Registry: n.reg,
+		MaxBatchRecords: f.MaxBatchRecords, MaxBatchBytes: f.MaxBatchBytes, Linger: time.Duration(f.LingerMS) * time.Millisecond,
+	})
+	return err
+}
+
 func (n *node) openRoutes(context.Context) error {
 	t := n.cfg.Topic
 	manager := topics.New(topics.Options{
-		Store: n.store, Users: n.callers(), Node: n.cfg.Cluster.NodeID, Clock: n.clk, Logger: n.log, OnDeleted: n.reclaimer.Deleted,
+		Store: n.store, Users: n.callers(), Tails: tails{n}, Node: n.cfg.Cluster.NodeID, Clock: n.clk, Logger: n.log, OnDeleted: n.reclaimer.Deleted,
 		Defaults: topics.Defaults{
 			Partitions: t.DefaultPartitions, MaxPartitions: t.MaxPartitions, RetentionMS: t.DefaultRetentionMS,
 			VisibilityMS: t.DefaultVisibilityMS, MaxInFlight: t.DefaultMaxInFlight, MaxAckedAhead: t.DefaultMaxAckedAhead,
@@ -274,6 +288,7 @@ func (n *node) openRoutes(context.Context) error {
 	n.poller = n.startPoller()
 	n.api.Begin(httpapi.Backends{
 		Auth: n.auth, Directory: n.store, Topics: manager, Schemas: n.store, Users: n.newUsers(),
+		Links: manager, Children: n.fanout,
 		Router: n.router, Produce: n.ingress, Health: n.store,
 	})
 	registerBoot(n.reg, n.clk.Now().Sub(n.start), n.store.Ready)
@@ -309,6 +324,7 @@ func (n *node) stop() error {
 	if n.poller != nil {
 		n.poller.Stop()
 	}
+	closeIf(do, "stop fan-out", n.fanout) // slabs in flight end before the logs they go to
 	closeIf(do, "stop reclaiming", n.reclaimer)
 	closeIf(do, "close partitions", n.broker) // acks, then the high watermark of each log
 	closeIf(do, "close ingress", n.ingress)   // the last checkpoint: after the commits it stands for

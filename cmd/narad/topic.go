@@ -17,8 +17,9 @@ import (
 )
 
 func topicCommand(r *remote) *cobra.Command {
-	c := group("topic", "Create, list, describe, alter and delete topics",
-		topicCreate(r), topicList(r), topicDescribe(r), topicAlter(r), topicSchema(r), topicDelete(r))
+	c := group("topic", "Create, list, describe, alter, link and delete topics",
+		topicCreate(r), topicList(r), topicDescribe(r), topicAlter(r), topicSchema(r), topicDelete(r),
+		topicAttach(r), topicDetach(r), topicChildren(r), topicWait(r))
 	c.Aliases = []string{"topics"}
 	return c
 }
@@ -48,16 +49,18 @@ func retentionMS(s string) (*int64, error) {
 func topicCreate(r *remote) *cobra.Command {
 	var in client.CreateTopic
 	var retention, schema string
-	var visibility time.Duration
+	var visibility, delay time.Duration
 	c := &cobra.Command{
 		Use: "create <name>", Aliases: []string{"add"}, Short: "Create a topic",
-		Example: "  narad topic create orders --partitions 6 --retention 48h --visibility 1m",
-		Args:    cobra.ExactArgs(1),
+		Example: "  narad topic create orders --partitions 6 --retention 48h --visibility 1m\n" +
+			"  narad topic create orders-due --parent orders --delay 1m",
+		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ms, err := retentionMS(retention)
 			if err != nil {
 				return err
 			}
+			in.FanoutDelayMS = delay.Milliseconds()
 			in.Name, in.RetentionMS, in.VisibilityTimeoutMS = args[0], ms, visibility.Milliseconds()
 			if in.Schema, err = schemaText(schema, r.in); err != nil {
 				return err
@@ -78,6 +81,8 @@ func topicCreate(r *remote) *cobra.Command {
 	f.StringVar(&retention, "retention", "", "how long messages are kept, such as 48h, or forever (default: the server's)")
 	f.StringVar(&schema, "schema", "", "JSON Schema that every payload must meet: the document, @file, or - for standard input")
 	f.DurationVar(&visibility, "visibility", 0, "lease length; fixed for the topic's life (0 = server default)")
+	f.StringVar(&in.Parent, "parent", "", "make it a child of this topic: it gets a copy of what is produced to that one from now on")
+	f.DurationVar(&delay, "delay", 0, "of a child: copy each message this long after it was committed to the parent")
 	f.IntVar(&in.MaxInFlight, "max-in-flight", 0, "leases a partition gives out at most (0 = server default)")
 	f.IntVar(&in.MaxAckedAhead, "max-acked-ahead", 0, "acks a partition holds above its oldest unacked message (0 = server default)")
 	return c

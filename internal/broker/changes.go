@@ -127,7 +127,7 @@ func (b *Broker) Describe(v *model.TopicView, p int) (model.PartitionStats, erro
 	if out.OwnerNode != b.opts.Node {
 		return out, fmt.Errorf("%w: %s/%d", model.ErrNotOwner, v.Name, p)
 	}
-	st, err := b.peek(v, p)
+	st, _, err := b.peek(v, p)
 	if err != nil {
 		return out, fmt.Errorf("describe %s/%d: %w", v.Name, p, err)
 	}
@@ -139,28 +139,27 @@ func (b *Broker) Describe(v *model.TopicView, p int) (model.PartitionStats, erro
 	return out, nil
 }
 
-// peek waits for an open or close of the topic that is under way.
-func (b *Broker) peek(v *model.TopicView, p int) (commitlog.Stats, error) {
+// peek waits for an open or close of the topic that is under way. clean is false for a
+// closed log whose files do not vouch for its high watermark.
+func (b *Broker) peek(v *model.TopicView, p int) (st commitlog.Stats, clean bool, err error) {
 	t := b.entry(v.Name)
 	if t == nil || t.id != v.ID {
-		st, _, err := b.describeClosed(v.Name, v.ID, p)
-		return st, err
+		return b.describeClosed(v.Name, v.ID, p)
 	}
 	s := t.slot(p)
 	if s != nil {
 		if pt := s.part.Load(); pt != nil {
-			return pt.Gauges().Stats, nil
+			return pt.Gauges().Stats, true, nil
 		}
 	}
 	t.guard.Lock()
 	defer t.guard.Unlock()
 	if s != nil {
 		if pt := s.part.Load(); pt != nil {
-			return pt.Gauges().Stats, nil
+			return pt.Gauges().Stats, true, nil
 		}
 	}
-	st, _, err := b.describeClosed(v.Name, v.ID, p)
-	return st, err
+	return b.describeClosed(v.Name, v.ID, p)
 }
 
 // describeClosed reads a closed partition's files; clean says that its high watermark is

@@ -28,6 +28,9 @@ func (b *Broker) Commit(ctx context.Context, name string, partition int, recs []
 		if err == nil {
 			first, err = pt.Commit(ctx, recs)
 		}
+		if err == nil {
+			t.slot(partition).tail.announce()
+		}
 		if !errors.Is(err, model.ErrLogClosed) {
 			return first, err
 		}

@@ -39,6 +39,7 @@ type slot struct {
 	used   atomic.Int64                        // monotonic ns of the last use
 	absent atomic.Bool                         // the directory is known not to exist; cleared under the guard when a commit makes it
 	rest   atomic.Pointer[resting]             // what is known while closed; nil = not looked at yet
+	tail   tailSignal                          // for readers that keep their own place
 }
 
 func (s *slot) touch(now int64) {

@@ -14,6 +14,7 @@ type Config struct {
 	Cluster  Cluster
 	Storage  Storage
 	Topic    Topic
+	Fanout   Fanout
 	Log      Log
 	Security Security
 }
@@ -68,6 +69,13 @@ type Topic struct {
 	DefaultMaxAckedAhead int
 }
 
+// Fanout bounds the slabs that fan-out cursors copy.
+type Fanout struct {
+	MaxBatchRecords int
+	MaxBatchBytes   int   // keys and payloads
+	LingerMS        int64 // to fill a slab at the end of the parent's log; 0 = none
+}
+
 // Log is the node's own log.
 type Log struct {
 	Level  string
@@ -110,6 +118,7 @@ func Default() Config {
 			DefaultPartitions: 3, MaxPartitions: 108, DefaultRetentionMS: 604_800_000,
 			DefaultVisibilityMS: 30_000, DefaultMaxInFlight: 1024, DefaultMaxAckedAhead: 1024,
 		},
+		Fanout:   Fanout{MaxBatchRecords: 4096, MaxBatchBytes: 4 << 20, LingerMS: 25},
 		Log:      Log{Level: "info", Format: "json"},
 		Security: Security{Enabled: true},
 	}
@@ -158,6 +167,9 @@ func (c *Config) keys() []key {
 		{"topic.default_visibility_timeout_ms", "NARAD_TOPIC_DEFAULT_VISIBILITY_TIMEOUT_MS", &c.Topic.DefaultVisibilityMS},
 		{"topic.default_max_in_flight_per_partition", "NARAD_TOPIC_DEFAULT_MAX_IN_FLIGHT_PER_PARTITION", &c.Topic.DefaultMaxInFlight},
 		{"topic.default_max_acked_ahead_per_partition", "NARAD_TOPIC_DEFAULT_MAX_ACKED_AHEAD_PER_PARTITION", &c.Topic.DefaultMaxAckedAhead},
+		{"fanout.max_batch_records", "NARAD_FANOUT_MAX_BATCH_RECORDS", &c.Fanout.MaxBatchRecords},
+		{"fanout.max_batch_bytes", "NARAD_FANOUT_MAX_BATCH_BYTES", &c.Fanout.MaxBatchBytes},
+		{"fanout.linger_ms", "NARAD_FANOUT_LINGER_MS", &c.Fanout.LingerMS},
 		{"log.level", "NARAD_LOG_LEVEL", &c.Log.Level},
 		{"log.format", "NARAD_LOG_FORMAT", &c.Log.Format},
 		{"security.enabled", "NARAD_SECURITY_ENABLED", &c.Security.Enabled},

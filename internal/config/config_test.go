@@ -171,6 +171,9 @@ func TestValidateReportsEveryProblemWithBothValues(t *testing.T) {
 		{"node id", func(c *Config) { c.Cluster.NodeID = "a b" }, `cluster.node_id "a b": want 1 to 128`},
 		{"level", func(c *Config) { c.Log.Level = "loud" }, `log.level "loud": want debug, info, warn or error`},
 		{"format", func(c *Config) { c.Log.Format = "xml" }, `log.format "xml": want json or text`},
+		{"slab records", func(c *Config) { c.Fanout.MaxBatchRecords = 0 }, "fanout.max_batch_records (0) must be > 0"},
+		{"slab bytes", func(c *Config) { c.Fanout.MaxBatchBytes = -1 }, "fanout.max_batch_bytes (-1) must be > 0"},
+		{"linger", func(c *Config) { c.Fanout.LingerMS = -1 }, "fanout.linger_ms (-1) must be >= 0"},
 		{"reserve", func(c *Config) { c.Storage.ReserveBytes = -2 }, "storage.reserve_bytes (-2) must be >= 0"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

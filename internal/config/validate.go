@@ -37,6 +37,9 @@ func (c *Config) Validate() error {
 	c.validateCluster(&p)
 	c.validateStorage(&p)
 	c.validateTopic(&p)
+	p.check(c.Fanout.MaxBatchRecords > 0, "fanout.max_batch_records (%d) must be > 0", c.Fanout.MaxBatchRecords)
+	p.check(c.Fanout.MaxBatchBytes > 0, "fanout.max_batch_bytes (%d) must be > 0", c.Fanout.MaxBatchBytes)
+	p.check(c.Fanout.LingerMS >= 0, "fanout.linger_ms (%d) must be >= 0", c.Fanout.LingerMS)
 	switch c.Log.Level {
 	case "debug", "info", "warn", "error":
 	default:

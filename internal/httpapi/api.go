@@ -32,6 +32,8 @@ type Backends struct {
 	Topics    Topics
 	Schemas   Schemas
 	Users     Users
+	Links     Links
+	Children  Children
 	Router    Router
 	Produce   Producer
 	Health    Health
@@ -202,6 +204,12 @@ func (a *API) dispatch(c *call, be *Backends) error {
 		return a.describeAPI(c)
 	case routeTopicSchema:
 		return a.getSchema(c, be)
+	case routeChildAttach:
+		return a.attachChild(c, be)
+	case routeChildList:
+		return a.listChildren(c, be)
+	case routeChildDetach:
+		return a.detachChild(c, be)
 	}
 	return a.dispatchUsers(c, be)
 }

@@ -32,6 +32,7 @@ var mappings = [...]mapping{
 	{is: model.ErrDelayedChild, status: 409, code: "delayed_child", text: model.ErrDelayedChild.Error()},
 	{is: model.ErrNotOwner, status: 421, code: "not_owner", text: model.ErrNotOwner.Error()},
 	{is: model.ErrUnreadable, status: 410, code: "record_unreadable", text: model.ErrUnreadable.Error()},
+	{is: model.ErrNotLinked, status: 404, code: "not_linked", text: model.ErrNotLinked.Error()},
 	{is: model.ErrTopicExists, status: 409, code: "topic_exists", text: model.ErrTopicExists.Error()},
 	{is: model.ErrTopicChanged, status: 409, code: "topic_changed", text: model.ErrTopicChanged.Error()},
 	{is: model.ErrNameTaken, status: 409, code: "topic_name_taken"},

@@ -19,6 +19,7 @@ import (
 	"github.com/narad-mq/narad/internal/clock"
 	"github.com/narad-mq/narad/internal/config"
 	"github.com/narad-mq/narad/internal/disk"
+	"github.com/narad-mq/narad/internal/fanout"
 	"github.com/narad-mq/narad/internal/ingress"
 	"github.com/narad-mq/narad/internal/metastore"
 	"github.com/narad-mq/narad/internal/model"
@@ -35,6 +36,7 @@ type node struct {
 	dir    string
 	store  *metastore.Store
 	broker *broker.Broker
+	fanout *fanout.Engine
 	router *router.Router
 	stops  []func()
 }
@@ -96,6 +98,12 @@ func openNodeWith(t testing.TB, dir string, edit func(*config.HTTP), secured boo
 	must(err)
 	n.stops = append(n.stops, func() { _ = in.Close() })
 	n.store, n.broker = store, b
+	n.fanout, err = fanout.Open(fanout.Options{
+		FS: disk.OS{}, DataDir: dir, Node: nodeName, Replica: store, Leader: store, Parents: b,
+		Placement: alone{b, store}.children(), Clock: clock.Real(), Logger: log,
+	})
+	must(err)
+	n.stops = append(n.stops, func() { _ = n.fanout.Close() })
 	n.router = router.New(router.Options{
 		Node: nodeName, Directory: store, Local: b, Stats: b, Clock: clock.Real(), Logger: log,
 	})
@@ -108,12 +116,13 @@ func openNodeWith(t testing.TB, dir string, edit func(*config.HTTP), secured boo
 	n.server = serveWith(t, edit, secured)
 	n.reg.MustRegister(reg)
 	n.stops = append(n.stops, n.server.stop)
+	manager := topics.New(topics.Options{
+		Store: store, Users: callers, Tails: tails{b}, Node: nodeName, Clock: clock.Real(), Logger: log,
+		Defaults: topics.Defaults{Partitions: 3, MaxPartitions: 108, RetentionMS: 604_800_000, VisibilityMS: 30_000, MaxInFlight: 1024, MaxAckedAhead: 1024},
+	})
 	n.api.Begin(Backends{
 		Auth: auth, Schemas: store, Users: users.NewManager(store, auth, users.NewAuthority(users.AuthorityOptions{Store: store, Secured: secured})), Directory: store, Router: n.router, Produce: in, Health: store,
-		Topics: topics.New(topics.Options{
-			Store: store, Users: callers, Node: nodeName, Clock: clock.Real(), Logger: log,
-			Defaults: topics.Defaults{Partitions: 3, MaxPartitions: 108, RetentionMS: 604_800_000, VisibilityMS: 30_000, MaxInFlight: 1024, MaxAckedAhead: 1024},
-		}),
+		Topics: manager, Links: manager, Children: n.fanout,
 	})
 	n.stops = append(n.stops, func() { b.ReleaseWaiters(); n.router.ReleaseWaiters() })
 	return n
@@ -131,6 +140,23 @@ func (a alone) Owner(topic string, p int) (ingress.Owner, string, bool, error) {
 		return nil, "", false, model.ErrUnavailable
 	}
 	return a.b, nodeName, true, nil
+}
+
+// children is the placement of child partitions.
+func (a alone) children() fanout.Placement { return childOwners{a} }
+
+type childOwners struct{ alone }
+
+func (c childOwners) Owner(topic string, p int) (fanout.Owner, error) {
+	o, _, _, err := c.alone.Owner(topic, p)
+	return o, err
+}
+
+// tails reads where parents end off the node's own broker.
+type tails struct{ b *broker.Broker }
+
+func (t tails) HighWatermark(_ context.Context, parent *model.TopicView, p int) (int64, error) {
+	return t.b.HighWatermark(parent.Name, parent.ID, p)
 }
 
 type confirmer struct{ store *metastore.Store }

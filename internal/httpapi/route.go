@@ -15,6 +15,9 @@ const (
 	routeTopicGet
 	routeTopicAlter
 	routeTopicDelete
+	routeChildAttach
+	routeChildList
+	routeChildDetach
 	routeProduce
 	routeProduceBatch
 	routeConsume
@@ -46,6 +49,12 @@ func (r route) label() string {
 		return "PATCH /v1/topics/{topic}"
 	case routeTopicDelete:
 		return "DELETE /v1/topics/{topic}"
+	case routeChildAttach:
+		return "POST /v1/topics/{parent}/children"
+	case routeChildList:
+		return "GET /v1/topics/{parent}/children"
+	case routeChildDetach:
+		return "DELETE /v1/topics/{parent}/children/{child}"
 	case routeProduce:
 		return "POST /v1/topics/{topic}/produce"
 	case routeProduceBatch:
@@ -93,6 +102,12 @@ func (r route) op() string {
 		return "alter topic"
 	case routeTopicDelete:
 		return "delete topic"
+	case routeChildAttach:
+		return "attach child"
+	case routeChildList:
+		return "list children"
+	case routeChildDetach:
+		return "detach child"
 	case routeProduce:
 		return "produce"
 	case routeProduceBatch:
@@ -144,6 +159,8 @@ const (
 	resGrants
 	resPassword
 	resOpenAPI
+	resChildren
+	resChild
 	resHealthz
 	resReadyz
 	resMetrics
@@ -213,7 +230,7 @@ func topicResource(tail string) resource {
 	case "produce/batch":
 		return resProduceBatch
 	}
-	return resNone
+	return childResource(tail)
 }
 
 func userResource(tail string) resource {
@@ -284,6 +301,16 @@ func byMethod(res resource, method string) (r route, allow string) {
 		return only(method, "PUT", routeUserPassword)
 	case resOpenAPI:
 		return readOnly(method, routeOpenAPI)
+	case resChildren:
+		if method == "POST" {
+			return routeChildAttach, ""
+		}
+		if r, _ := readOnly(method, routeChildList); r != routeUnmatched {
+			return r, ""
+		}
+		return routeUnmatched, "GET, HEAD, POST"
+	case resChild:
+		return only(method, "DELETE", routeChildDetach)
 	case resHealthz:
 		return readOnly(method, routeHealthz)
 	case resReadyz:

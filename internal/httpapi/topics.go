@@ -52,6 +52,8 @@ type createBody struct {
 	MaxInFlight         int             `json:"max_in_flight_per_partition"`
 	MaxAckedAhead       int             `json:"max_acked_ahead_per_partition"`
 	Schema              json.RawMessage `json:"schema"`
+	Parent              string          `json:"parent"`
+	FanoutDelayMS       int64           `json:"fanout_delay_ms"`
 	Owner               json.RawMessage `json:"owner"` // accepted and ignored
 }
 
@@ -67,7 +69,7 @@ func (a *API) createTopic(c *call, be *Backends) error {
 	req := topics.CreateRequest{
 		Name: b.Name, Partitions: b.Partitions, RetentionMS: b.RetentionMS,
 		VisibilityTimeoutMS: b.VisibilityTimeoutMS, MaxInFlight: b.MaxInFlight, MaxAckedAhead: b.MaxAckedAhead,
-		Schema: b.Schema, Caller: c.caller.Username(),
+		Schema: b.Schema, Parent: b.Parent, DelayMS: b.FanoutDelayMS, Caller: c.caller.Username(),
 	}
 	if err := be.Topics.CheckCreate(req); err != nil {
 		return err
@@ -77,12 +79,18 @@ func (a *API) createTopic(c *call, be *Backends) error {
 		return err
 	}
 	topic := view.Topic
-	topic.Role = "" // absent in this one answer
+	if topic.Parent == "" {
+		topic.Role = "" // absent in this one answer
+	}
 	return a.sendJSON(c, 201, topic)
 }
 
 func (a *API) create(c *call, be *Backends, req topics.CreateRequest) (*model.TopicView, error) {
-	if err := c.caller.MayCreate(req.Name, nil); err != nil {
+	var parent *model.Topic
+	if view, ok := be.Directory.Topic(req.Parent); ok {
+		parent = &view.Topic
+	}
+	if err := c.caller.MayCreate(req.Name, parent); err != nil {
 		return nil, err
 	}
 	ctx, cancel := a.changeContext(c.req)

@@ -81,7 +81,6 @@ func TestTopicsCreate(t *testing.T) {
 		{"TC-8", `{"name":"Orders"}`, 409, `"topic already exists","code":"topic_exists"`},
 		{"TC-9", `{"name":"orders"}`, 409, "Orders"},
 		{"BODY-1 unknown field", `{"name":"x","foo":1}`, 400, `invalid json: json: unknown field \"foo\"`},
-		{"parent is not here yet", `{"name":"x","parent":"Orders"}`, 400, `invalid json: json: unknown field \"parent\"`},
 		{"BODY-1 type", `{"name":1}`, 400, "invalid json: json: "},
 		{"BODY-1 second value", `{"name":"x"}{}`, 400, "invalid json: "},
 		{"BODY-1 empty", ``, 400, "invalid json: EOF"},

@@ -122,7 +122,7 @@ func (in *Ingress) fill(r *record, view *model.TopicView, m Message, now int64) 
 		return errPartitionRange
 	case p != AnyPartition:
 	case len(m.Key) > 0:
-		p = keyPartition(m.Key, view.Partitions)
+		p = model.KeyPartition(m.Key, view.Partitions)
 	default:
 		p = in.turns.next(view.Name, view.Partitions)
 	}

@@ -8,6 +8,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/narad-mq/narad/internal/model"
 	"github.com/narad-mq/narad/internal/wal"
 )
 
@@ -17,10 +18,10 @@ func TestKeyPartitionVectors(t *testing.T) {
 		key       string
 		of3, of12 int
 	}{{"a", 1, 4}, {"k1", 0, 9}, {"customer-7", 0, 9}} {
-		if got := keyPartition([]byte(c.key), 3); got != c.of3 {
+		if got := model.KeyPartition([]byte(c.key), 3); got != c.of3 {
 			t.Errorf("%q of 3: %d, want %d", c.key, got, c.of3)
 		}
-		if got := keyPartition([]byte(c.key), 12); got != c.of12 {
+		if got := model.KeyPartition([]byte(c.key), 12); got != c.of12 {
 			t.Errorf("%q of 12: %d, want %d", c.key, got, c.of12)
 		}
 	}

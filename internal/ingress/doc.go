@@ -8,7 +8,7 @@
 //
 // # Parts
 //
-// Pure cores, told the time and doing no I/O: keyPartition and rotations (which
+// Pure cores, told the time and doing no I/O: model.KeyPartition and rotations (which
 // partition), tracker (state of every seq, checkpoint), health (state machine of
 // a destination), rerouteChoice, lingerUntil and owner (pacing), confirmations
 // (what the leader said), scan (records to be read again), and the scheduler that

@@ -9,16 +9,6 @@ import (
 // used longest ago is forgotten first (spec/storage-and-produce section 15.3).
 const rotationsMax = 4096
 
-// keyPartition maps a key to a partition: FNV-1a, 32 bit, unsigned, modulo the
-// partition count (spec/storage-and-produce section 15.3).
-func keyPartition(key []byte, partitions int) int {
-	h := uint32(2166136261)
-	for _, b := range key {
-		h = (h ^ uint32(b)) * 16777619
-	}
-	return int(h % uint32(partitions))
-}
-
 // rotations hands out partitions in turn, per topic, starting at a random one.
 type rotations struct {
 	mu     sync.Mutex // guards topics; held for one map load and a few stores

@@ -14,6 +14,8 @@ var (
 	ErrTopicExists = errors.New("topic already exists")
 	// ErrNameTaken: a create differs from an existing name only by letter case.
 	ErrNameTaken = errors.New("topic name differs from an existing one only by case")
+	// ErrNotLinked: a detach names a topic that is no child of the parent.
+	ErrNotLinked = errors.New("no such fan-out link")
 	// ErrTopicChanged: a compare-and-set missed twice.
 	ErrTopicChanged = errors.New("topic changed since it was read")
 	// ErrInvalid: the request breaks a rule; the text names field and values.

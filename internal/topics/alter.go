@@ -73,6 +73,9 @@ func (m *Manager) alterRetention(ctx context.Context, v *model.TopicView, r Alte
 	if err := checkRetention(*r.RetentionMS); err != nil {
 		return err
 	}
+	if err := m.checkChildren(v, *r.RetentionMS); err != nil {
+		return err
+	}
 	return m.propose(ctx, metastore.AlterTopic{Name: v.Name, ID: v.ID, RetentionMS: r.RetentionMS})
 }
 

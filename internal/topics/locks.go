@@ -41,6 +41,24 @@ func (l *nameLocks) lock(ctx context.Context, name string) (unlock func(), err e
 	}
 }
 
+// lockBoth takes the locks of two names, in one order for everybody; the second may be
+// "", or the first.
+func (l *nameLocks) lockBoth(ctx context.Context, a, b string) (unlock func(), err error) {
+	if b == "" || a == b {
+		return l.lock(ctx, a)
+	}
+	first, err := l.lock(ctx, min(a, b))
+	if err != nil {
+		return nil, err
+	}
+	second, err := l.lock(ctx, max(a, b))
+	if err != nil {
+		first()
+		return nil, err
+	}
+	return func() { second(); first() }, nil
+}
+
 func (l *nameLocks) leave(name string, n *nameLock) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

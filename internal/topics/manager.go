@@ -50,7 +50,9 @@ type Options struct {
 	Defaults Defaults
 	// Users are asked who a caller is, for the second check of a change
 	// (spec/http-api section 4); nil = security is off.
-	Users  access.Reader
+	Users access.Reader
+	// Tails are asked where a child's copy begins.
+	Tails  Tails
 	Node   string       // this node's member id, for log lines
 	Clock  clock.Clock  // nil = the real one
 	Logger *slog.Logger // nil = none
@@ -63,6 +65,7 @@ type Options struct {
 type Manager struct {
 	store     Store
 	users     access.Reader // nil = security is off
+	tails     Tails
 	defaults  Defaults
 	node      string
 	clock     clock.Clock
@@ -84,7 +87,7 @@ func New(o Options) *Manager {
 		o.OnDeleted = func(string, model.Incarnation) {}
 	}
 	return &Manager{
-		store: o.Store, users: o.Users, defaults: o.Defaults, node: o.Node, clock: o.Clock, log: o.Logger, onDeleted: o.OnDeleted,
+		store: o.Store, users: o.Users, tails: o.Tails, defaults: o.Defaults, node: o.Node, clock: o.Clock, log: o.Logger, onDeleted: o.OnDeleted,
 		locks: newNameLocks(), placer: newPlacer(o.Store),
 	}
 }
@@ -100,6 +103,8 @@ type CreateRequest struct {
 	MaxAckedAhead       int
 	Schema              []byte // a JSON Schema, its version 1; nil = none
 	Caller              string // username: the owner from then on; "" with security off
+	Parent              string // the topic it becomes a child of; "" = none
+	DelayMS             int64  // of a child
 }
 
 // Create makes a topic, places its partitions and registers its schema in one entry;
@@ -115,15 +120,15 @@ func (m *Manager) Create(ctx context.Context, r CreateRequest) (*model.TopicView
 			return nil, err // TC-4
 		}
 	}
-	unlock, err := m.locks.lock(ctx, foldName(r.Name))
+	unlock, err := m.locks.lockBoth(ctx, foldName(r.Name), foldName(r.Parent))
 	if err != nil {
 		return nil, err
 	}
 	defer unlock()
 	for try := 0; ; try++ {
 		view, err := m.tryCreate(ctx, r, rec)
-		if try == 0 && errors.Is(err, model.ErrMemberRemoved) {
-			continue // the placement was computed before a member was removed
+		if try == 0 && (errors.Is(err, model.ErrMemberRemoved) || errors.Is(err, model.ErrTopicChanged)) {
+			continue // placed before a member was removed, or the parent changed
 		}
 		return view, err
 	}
@@ -148,6 +153,9 @@ func (m *Manager) tryCreate(ctx context.Context, r CreateRequest, rec model.Topi
 			return nil, model.ErrTopicExists
 		}
 		return nil, fmt.Errorf("%w: %q exists", model.ErrNameTaken, existing)
+	}
+	if r.Parent != "" {
+		return m.createUnder(ctx, r, rec)
 	}
 	owners, done, err := m.place(rec.Partitions, "topic created without immediate partition assignment", rec.Name)
 	if err != nil {
@@ -185,6 +193,7 @@ func (m *Manager) newTopic(r CreateRequest) (model.Topic, error) {
 		checkRange("visibility_timeout_ms", rec.VisibilityTimeoutMS, 1, model.VisibilityMSMax),
 		checkCap("max_in_flight_per_partition", rec.MaxInFlight),
 		checkCap("max_acked_ahead_per_partition", rec.MaxAckedAhead),
+		checkParent(r),
 	)
 }
 

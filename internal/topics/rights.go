@@ -31,6 +31,25 @@ func (m *Manager) mayCreate(r CreateRequest) error {
 	return c.MayCreate(r.Name, nil)
 }
 
+func (m *Manager) mayAttach(username string, parent, child *model.TopicView) error {
+	return m.mayLink(username, parent, child, (*access.Caller).MayAttach)
+}
+
+func (m *Manager) mayDetach(username string, parent, child *model.TopicView) error {
+	return m.mayLink(username, parent, child, (*access.Caller).MayDetach)
+}
+
+func (m *Manager) mayLink(username string, parent, child *model.TopicView, may func(c *access.Caller, p, t *model.Topic) error) error {
+	c, err := m.caller(username)
+	if err != nil {
+		return err
+	}
+	if may(c, &parent.Topic, &child.Topic) != nil {
+		return model.Forbidden(fmt.Sprintf("only the owner of topic %q and topic %q or an admin may change their fan-out link", parent.Name, child.Name))
+	}
+	return nil
+}
+
 func (m *Manager) mayManage(username string, v *model.TopicView) error {
 	c, err := m.caller(username)
 	if err != nil {

@@ -365,7 +365,8 @@ var notHere = []struct{ pattern, reason string }{
 	{` 500$`, "needs a fault"},
 	{` 503$`, "needs a stop, a full budget or a node that is not ready"},
 	{` 421$`, "needs a cluster"},
-	{`^(DELETE /v1/topics/\{topic\}|POST \S+/produce|POST \S+/produce/batch) 409$`, "needs fan-out children"},
+	{`^DELETE /v1/topics/\{topic\} 409$`, "needs remote children"},
+	{`^DELETE \S+/children/\{child\} 409$`, "needs a change under the request"},
 	{`^TopicDetails\.partial$|^PartitionStats\.owner_liveness$`, "needs a cluster"},
 }
 
@@ -411,17 +412,18 @@ func openAPI(p *probe) {
 	}
 	p.ask(s, "HEAD /v1/openapi.yaml", "").is(200, "").has("Content-Length", fmt.Sprint(len(want)))
 	s = p.secured()
-	topic, nobody := p.newTopic(s), p.newUser(s)
+	topic, child, nobody := p.newTopic(s), p.newTopic(s), p.newUser(s)
 	locked := p.newUser(s)
 	p.lockOut(locked)
 	bodies := map[string]string{ // that pass, up to the rights and the name
 		"POST /v1/topics": `{"name":"conformance-refused"}`, "PATCH /v1/topics/{topic}": `{"retention_ms":3600000}`,
 		"POST /v1/topics/{topic}/produce": "x", "POST /v1/topics/{topic}/produce/batch": batch(`{"payload":1}`), "POST /v1/topics/{topic}/ack": handles(`"0:0:1"`, 1),
 		"PUT /v1/users/{username}/grants": `{"grants":[]}`, "PUT /v1/users/{username}/password": `{"new_password":"x"}`,
+		"POST /v1/topics/{parent}/children": fmt.Sprintf(`{"child":%q}`, child),
 	}
 	for route, op := range d.operations() {
 		responses := d.mapAt(op, "responses")
-		here := strings.NewReplacer("{topic}", topic, "{username}", s.user).Replace(route)
+		here := strings.NewReplacer("{topic}", topic, "{parent}", topic, "{child}", child, "{username}", s.user).Replace(route)
 		if responses["401"] != nil {
 			p.ask(s.anonymous(), here, "").is(401, textAuthRequired)
 			p.ask(locked, here, "").is(429, textThrottled)
@@ -432,7 +434,7 @@ func openAPI(p *probe) {
 		if responses["403"] != nil {
 			p.ask(nobody, here, bodies[route]).is(403, "")
 		}
-		if missing := strings.NewReplacer("{topic}", "missing", "{username}", "missing").Replace(route); missing != route {
+		if missing := strings.NewReplacer("{topic}", "missing", "{parent}", "missing", "{child}", "missing", "{username}", "missing").Replace(route); missing != route {
 			p.ask(s, missing, bodies[route]).is(404, "")
 		}
 	}

@@ -39,7 +39,7 @@ func checks() map[string]check {
 	for _, part := range []map[string]check{
 		pipelineChecks, commonChecks, limitChecks, healthChecks, topicChecks, produceChecks,
 		batchProduceChecks, consumeChecks, batchConsumeChecks, replayChecks, ackChecks,
-		accessChecks, userChecks, schemaChecks, compatibilityChecks,
+		accessChecks, userChecks, schemaChecks, compatibilityChecks, linkChecks,
 	} {
 		for id, c := range part {
 			if all[id] != nil {

@@ -96,6 +96,9 @@ func TestMetricsDocument(t *testing.T) {
 	if _, err := c.CreateTopic(ctx, client.CreateTopic{Name: "orders"}); err != nil {
 		t.Fatal(err)
 	}
+	if _, err := c.CreateTopic(ctx, client.CreateTopic{Name: "orders-due", Parent: "orders", FanoutDelayMS: 1}); err != nil {
+		t.Fatal(err)
+	}
 	if err := c.Produce(ctx, "orders", client.Message{Payload: []byte("{}"), Pin: client.Partition(0)}); err != nil {
 		t.Fatal(err)
 	}
@@ -120,7 +123,7 @@ func TestMetricsDocument(t *testing.T) {
 	// Gauges of a partition follow the next inventory pass.
 	testutil.Eventually(t, 15*time.Second, func() bool {
 		got := scraped(t, node.URL)
-		return got["narad_consumer_lag_messages"] != "" && got["narad_oldest_unconsumed_message_age_seconds"] != ""
+		return got["narad_fanout_lag_messages"] != "" && got["narad_consumer_lag_messages"] != "" && got["narad_oldest_unconsumed_message_age_seconds"] != ""
 	}, "the partition gauges")
 	got := scraped(t, node.URL)
 	for name, row := range want {

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -22,8 +24,10 @@ type benchFlags struct {
 	rate        float64
 	partitions  int
 	fill        int
-	batching    bool // through the client's Producer
-	handlers    bool // through the client's Consume
+	file        string   // holds the message to send
+	message     template // its content, or one made of size bytes
+	batching    bool     // through the client's Producer
+	handlers    bool     // through the client's Consume
 	asJSON      bool
 }
 
@@ -48,6 +52,9 @@ func benchVerb(r *remote, f *benchFlags, use, short, long string, run func(conte
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := f.validate(); err != nil {
 				return usageError{err}
+			}
+			if err := f.load(); err != nil {
+				return err
 			}
 			cl, err := r.open(client.WithIdleConnections(f.connections+8), client.WithTimeout(30*time.Second), client.WithRetries(1))
 			if err != nil {
@@ -80,6 +87,7 @@ func benchVerb(r *remote, f *benchFlags, use, short, long string, run func(conte
 	fl.BoolVar(&f.asJSON, "json", false, "print the result as JSON")
 	switch use {
 	case "produce":
+		fl.StringVar(&f.file, "file", "", "send this file's content as every message, instead of --size bytes")
 		fl.BoolVar(&f.batching, "batching", false, "through the Go client's batching Producer: --batch is its batch size, --connections its requests in flight")
 	case "consume":
 		fl.IntVar(&f.fill, "fill", 200_000, "messages to produce before measuring")
@@ -115,6 +123,23 @@ func (f *benchFlags) validate() error {
 	return nil
 }
 
+// load reads the message of --file, or makes one.
+func (f *benchFlags) load() error {
+	if f.file == "" {
+		f.message = newTemplate(f.size)
+		return nil
+	}
+	b, err := os.ReadFile(f.file)
+	if err != nil {
+		return fmt.Errorf("--file: %w", err)
+	}
+	if len(b) == 0 || len(b) > benchSizeMax {
+		return fmt.Errorf("--file %s: %d bytes, want 1 to %d", f.file, len(b), benchSizeMax)
+	}
+	f.message, f.size = b, len(b)
+	return nil
+}
+
 // template is a payload of a fixed size whose send time can be set again and again:
 // {"t":<19 digits>,"p":"<random letters>"}.
 type template []byte
@@ -130,8 +155,15 @@ func newTemplate(size int) template {
 	return append(b, `"}`...)
 }
 
-// stamp sets the send time, nanoseconds since the epoch: 19 digits until 2286.
+// copy is a template of its own for one worker.
+func (t template) copy() template { return slices.Clone(t) }
+
+// stamp sets the send time, nanoseconds since the epoch: 19 digits until 2286. A message
+// from a file stays as it is.
 func (t template) stamp(ns int64) {
+	if stampOf(t) == 0 {
+		return
+	}
 	for i := stampAt + 18; i >= stampAt; i-- {
 		t[i] = byte('0' + ns%10)
 		ns /= 10

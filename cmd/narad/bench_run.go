@@ -95,7 +95,7 @@ func (b *benchRun) measure(ctx context.Context, n int, loop func(context.Context
 }
 
 func (b *benchRun) newWorker() *worker {
-	w := &worker{run: b, tmpl: newTemplate(b.flags.size), next: time.Now()}
+	w := &worker{run: b, tmpl: b.flags.message.copy(), next: time.Now()}
 	if b.flags.rate > 0 {
 		w.period = time.Duration(float64(b.senders*b.flags.batch) / b.flags.rate * float64(time.Second))
 		w.next = w.next.Add(time.Duration(rand.Int64N(int64(w.period) + 1)))
@@ -196,7 +196,7 @@ func (b *benchRun) fill(ctx context.Context, n int) error {
 	var failed atomic.Pointer[error]
 	for range 8 {
 		wg.Go(func() {
-			m := client.Message{Payload: newTemplate(b.flags.size)}
+			m := client.Message{Payload: b.flags.message.copy()}
 			size := max(1, min(100, (4<<20)/b.flags.size))
 			for failed.Load() == nil && left.Add(int64(-size)) > int64(-size) {
 				ms := make([]client.Message, size)

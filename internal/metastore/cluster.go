@@ -45,16 +45,13 @@ func (s *Store) Leader() (id, addr string) {
 	return string(i), string(a)
 }
 
-// LedFor is how long this node has led without interruption, 0 when it does not.
+// LedFor is how long this node has led in the current term, 0 when it does not.
 func (s *Store) LedFor() time.Duration {
-	if !s.IsLeader() {
+	r := s.reign.Load()
+	if r == nil || !s.IsLeader() || s.raft.CurrentTerm() != r.term {
 		return 0
 	}
-	since := s.ledSince.Load()
-	if since == nil {
-		return 0
-	}
-	return s.clock.Now().Sub(*since)
+	return s.clock.Now().Sub(r.since)
 }
 
 // HeartbeatFailing is why this node's heartbeats, as the leader, do not reach a

@@ -42,8 +42,11 @@ func (s *Store) Accept(ctx context.Context, c Command) (Result, error) {
 // forward has the leader commit a command and waits for this node's replica.
 func (s *Store) forward(ctx context.Context, c Command) (Result, error) {
 	leader, _ := s.Leader()
-	if leader == "" || leader == s.self.NodeID {
-		return Result{}, s.Writable()
+	switch leader {
+	case "":
+		return Result{}, fmt.Errorf("%w: no raft leader known", model.ErrUnavailable)
+	case s.self.NodeID: // since just now
+		return s.Accept(ctx, c)
 	}
 	r, err := s.self.Forwarder.Propose(ctx, leader, c)
 	if err != nil {

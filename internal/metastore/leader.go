@@ -29,11 +29,7 @@ func (s *Store) watch() {
 		select {
 		case leads := <-s.raft.LeaderCh():
 			s.term.Store(0)
-			s.ledSince.Store(nil)
 			if leads {
-				now := s.clock.Now()
-				s.ledSince.Store(&now)
-				s.transport.forget()
 				s.establish()
 			}
 		case <-s.fsm.stopped:
@@ -75,6 +71,7 @@ func (s *Store) establish() {
 	defer cancel()
 	for s.raft.State() == raft.Leader && s.fsm.stopErr() == nil {
 		term := s.raft.CurrentTerm()
+		s.enthrone(term)
 		err := s.Barrier(ctx)
 		if err == nil {
 			err = s.registerSelf(ctx)
@@ -92,6 +89,15 @@ func (s *Store) establish() {
 			timer.Stop()
 			return
 		}
+	}
+}
+
+// enthrone notes the beginning of a term as the leader. What heartbeats told an
+// earlier one is forgotten.
+func (s *Store) enthrone(term uint64) {
+	if r := s.reign.Load(); r == nil || r.term != term {
+		s.transport.forget()
+		s.reign.Store(&reign{term: term, since: s.clock.Now()})
 	}
 }
 

@@ -45,12 +45,18 @@ type consensus struct {
 	transport *transport
 }
 
+// reign is one term of this node as the leader.
+type reign struct {
+	term  uint64
+	since time.Time
+}
+
 // leadership is what this node knows of its own, and of its replica.
 type leadership struct {
-	term      atomic.Uint64             // term whose barrier passed and record is written; 0 = none
-	ledSince  atomic.Pointer[time.Time] // when this node became the leader it is
-	quiet     atomic.Uint64             // committed index with no command between it and what is stored
-	caughtUp  chan struct{}             // closed once the replica was current
+	term      atomic.Uint64         // term whose barrier passed and record is written; 0 = none
+	reign     atomic.Pointer[reign] // the newest one, over or not
+	quiet     atomic.Uint64         // committed index with no command between it and what is stored
+	caughtUp  chan struct{}         // closed once the replica was current
 	latchOnce sync.Once
 }
 

@@ -85,6 +85,26 @@ func TestClusterLaggingReplicaConfirmsNothing(t *testing.T) {
 	confirm("", Live)
 }
 
+// A forwarded write is answered after 3 s although this node's replica does not show
+// it yet: it is committed.
+func TestClusterForwardedWriteIsAnsweredAfterItsWait(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 3, nil)
+	i := c.follower()
+	c.converge()
+	release := c.block(i)
+	start := time.Now()
+	c.propose(i, create("t"))
+	if took := time.Since(start); took < settleTimeout || took > 2*settleTimeout {
+		t.Errorf("answered after %s", took)
+	}
+	if _, ok := c.nodes[i].store.Topic("t"); ok {
+		t.Error("the replica was not blocked")
+	}
+	release()
+	c.converge()
+}
+
 // Without contact a replica knows nothing, however well its own figures agree; and
 // a leader that cannot be asked confirms nothing.
 func TestClusterIsolatedReplicaConfirmsNothing(t *testing.T) {
@@ -108,6 +128,9 @@ func TestClusterIsolatedReplicaConfirmsNothing(t *testing.T) {
 	}
 	if took := time.Since(start); took > settleTimeout/2 {
 		t.Errorf("the answers took %s; there was nobody to wait for", took)
+	}
+	if _, ok := s.Topic("t"); !ok {
+		t.Error("a read needs the leader")
 	}
 	c.heal(i)
 	narad.Eventually(t, clusterWait, func() bool { return s.AppliedCaughtUp() == nil }, "the follower to be current again")

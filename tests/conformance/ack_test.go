@@ -152,7 +152,7 @@ var ackChecks = map[string]check{
 				}
 				single := p.settle(s, topic, h, extend)
 				if h == "" { // not a handle in a list, no handle at all in the query
-					single = single.is(400, "receipt_handle required")
+					single.is(400, "receipt_handle required")
 					continue
 				}
 				single.is(batch.Status, batch.Error)

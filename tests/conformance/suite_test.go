@@ -4,11 +4,14 @@
 package conformance
 
 import (
+	"flag"
 	"fmt"
 	"maps"
 	"net/url"
 	"os"
+	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -23,6 +26,18 @@ const (
 	envPassword = "NARAD_CONFORMANCE_PASSWORD" // its password
 	envReport   = "NARAD_CONFORMANCE_REPORT"   // file the report is written to
 )
+
+// TestMain lets more checks run at once than there are processors: mostly they wait for
+// a node's disk, or for time to pass.
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if f := flag.Lookup("test.parallel"); f.Value.String() == f.DefValue {
+		if err := f.Value.Set(strconv.Itoa(2*runtime.GOMAXPROCS(0) + 2)); err != nil {
+			panic(err)
+		}
+	}
+	os.Exit(m.Run())
+}
 
 // rootPassword is the root admin's on the suite's own nodes.
 const rootPassword = "conformance-root-password"

@@ -54,11 +54,11 @@ func (c *Config) validateHTTP(p *problems) {
 	checkAddr(p, "http.addr", h.Addr)
 	if h.MetricsAddr != "" {
 		checkAddr(p, "http.metrics_addr", h.MetricsAddr)
-		p.check(h.MetricsAddr != h.Addr, "http.metrics_addr %s must differ from http.addr", h.MetricsAddr)
+		p.check(distinct(h.MetricsAddr, h.Addr), "http.metrics_addr %s must differ from http.addr", h.MetricsAddr)
 	}
 	if h.PprofAddr != "" {
 		checkAddr(p, "http.pprof_addr", h.PprofAddr)
-		p.check(h.PprofAddr != h.Addr, "http.pprof_addr %s must differ from http.addr", h.PprofAddr)
+		p.check(distinct(h.PprofAddr, h.Addr), "http.pprof_addr %s must differ from http.addr", h.PprofAddr)
 	}
 	p.check(h.ReadTimeout > 0, "http.read_timeout (%v) must be > 0", h.ReadTimeout)
 	p.check(h.WriteTimeout > 0, "http.write_timeout (%v) must be > 0", h.WriteTimeout)
@@ -78,7 +78,7 @@ func (c *Config) validateHTTP(p *problems) {
 func (c *Config) validateCluster(p *problems) {
 	cl := &c.Cluster
 	checkAddr(p, "cluster.addr", cl.Addr)
-	p.check(cl.Addr != c.HTTP.Addr || strings.HasSuffix(cl.Addr, ":0"), "cluster.addr (%s) must differ from http.addr (%s)", cl.Addr, c.HTTP.Addr)
+	p.check(distinct(cl.Addr, c.HTTP.Addr), "cluster.addr (%s) must differ from http.addr (%s)", cl.Addr, c.HTTP.Addr)
 	if cl.AdvertiseAddr != "" {
 		checkAddr(p, "cluster.advertise_addr", cl.AdvertiseAddr)
 	}
@@ -119,6 +119,9 @@ func (c *Config) validateTopic(p *problems) {
 	p.check(t.DefaultMaxInFlight > 0, "topic.default_max_in_flight_per_partition (%d) must be > 0", t.DefaultMaxInFlight)
 	p.check(t.DefaultMaxAckedAhead > 0, "topic.default_max_acked_ahead_per_partition (%d) must be > 0", t.DefaultMaxAckedAhead)
 }
+
+// distinct reports whether two listeners can be bound; port 0 never collides.
+func distinct(a, b string) bool { return a != b || strings.HasSuffix(a, ":0") }
 
 func checkAddr(p *problems, name, addr string) {
 	_, port, err := net.SplitHostPort(addr)

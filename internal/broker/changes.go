@@ -165,18 +165,31 @@ func (b *Broker) peek(v *model.TopicView, p int) (st commitlog.Stats, clean bool
 // describeClosed reads a closed partition's files; clean says that its high watermark is
 // vouched for by a graceful close. Missing or foreign directories are empty and clean.
 func (b *Broker) describeClosed(name string, id model.Incarnation, p int) (st commitlog.Stats, clean bool, err error) {
+	ours, err := b.holdsFiles(name, id)
+	if err != nil || !ours {
+		return st, err == nil, err
+	}
+	return b.describeFiles(name, p)
+}
+
+// holdsFiles reports whether this node's directory of the topic is there and belongs to
+// that incarnation.
+func (b *Broker) holdsFiles(name string, id model.Incarnation) (bool, error) {
 	dir, err := commitlog.TopicDir(b.opts.DataDir, name)
 	if err != nil {
-		return st, false, err
+		return false, err
 	}
 	marker, err := commitlog.ReadMarker(b.opts.FS, dir)
 	if errors.Is(err, fs.ErrNotExist) {
-		return st, true, nil
+		return false, nil
 	}
-	if err != nil || marker.Differs(id) {
-		return st, err == nil, err
-	}
-	if dir, err = commitlog.PartitionDir(b.opts.DataDir, name, p); err != nil {
+	return err == nil && !marker.Differs(id), err
+}
+
+// describeFiles is describeClosed in a directory that holdsFiles has vouched for.
+func (b *Broker) describeFiles(name string, p int) (st commitlog.Stats, clean bool, err error) {
+	dir, err := commitlog.PartitionDir(b.opts.DataDir, name, p)
+	if err != nil {
 		return st, false, err
 	}
 	st, clean, err = commitlog.Describe(b.opts.FS, dir)

@@ -56,7 +56,16 @@ func (b *Broker) topicDirs() (map[string]struct{}, error) {
 	return have, nil
 }
 
+// recoverTopic looks at the owned partitions of a topic that has a directory. Its marker
+// is read once: nothing else touches the directory before the start is over.
 func (b *Broker) recoverTopic(ctx context.Context, v *model.TopicView) error {
+	ours, err := b.holdsFiles(v.Name, v.ID)
+	if err != nil {
+		b.logger.Warn("topic left closed at startup", "topic", v.Name, "err", err)
+	}
+	if !ours {
+		return nil
+	}
 	for p := range v.Partitions {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -76,7 +85,7 @@ func (b *Broker) recoverPartition(name string, p int) error {
 	if err != nil {
 		return err
 	}
-	st, clean, err := b.describeClosed(name, v.ID, p)
+	st, clean, err := b.describeFiles(name, p)
 	if err != nil {
 		return err
 	}

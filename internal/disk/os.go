@@ -20,7 +20,7 @@ type OS struct{}
 
 // Open implements FS.
 func (OS) Open(name string, flag int) (File, error) {
-	f, err := os.OpenFile(name, flag, fileMode)
+	f, err := openFile(name, flag)
 	if err != nil {
 		return nil, err
 	}

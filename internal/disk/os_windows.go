@@ -9,6 +9,8 @@ import (
 
 func fileID(fs.FileInfo) ID { return ID{} }
 
+func openFile(name string, flag int) (*os.File, error) { return os.OpenFile(name, flag, fileMode) }
+
 func space(name string) (Space, error) {
 	p, err := windows.UTF16PtrFromString(name)
 	if err != nil {

@@ -10,6 +10,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/narad-mq/narad/internal/clock"
 	"github.com/narad-mq/narad/internal/commitlog"
 	"github.com/narad-mq/narad/internal/disk"
@@ -141,14 +143,33 @@ func (b *Broker) Close() error {
 				}
 			}
 		}
-		errs := []error{b.committer.Close()}
-		for _, e := range b.names.Range {
-			errs = append(errs, b.closeTopic(e.(*topic))...)
-		}
+		err := b.committer.Close()
+		b.closeErr = errors.Join(err, b.closeTopics())
 		b.metrics.unregister()
-		b.closeErr = errors.Join(errs...)
 	})
 	return b.closeErr
+}
+
+// closersMax bounds the topics closed at once. Each partition that was written costs
+// two syncs, and syncs under way together share the file system's journal commits.
+const closersMax = 16
+
+func (b *Broker) closeTopics() error {
+	var mu sync.Mutex // guards errs
+	var errs []error
+	var closers errgroup.Group
+	closers.SetLimit(closersMax)
+	for _, e := range b.names.Range {
+		closers.Go(func() error {
+			failed := b.closeTopic(e.(*topic))
+			mu.Lock()
+			defer mu.Unlock()
+			errs = append(errs, failed...)
+			return nil // one that fails keeps none of the others open
+		})
+	}
+	_ = closers.Wait()
+	return errors.Join(errs...)
 }
 
 func isContext(err error) bool {

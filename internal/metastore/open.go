@@ -177,7 +177,7 @@ func prepare(o Options, logger hclog.Logger) (raftDisk, restartAction, error) {
 		}
 	}
 	if err == nil {
-		err = act(o, action, facts)
+		err = rd.act(o, action, facts)
 	}
 	if err != nil && rd.logs != nil {
 		err = errors.Join(err, rd.logs.Close())
@@ -219,7 +219,7 @@ func (rd raftDisk) decide(facts fsmFacts, joins bool) (action restartAction, fre
 }
 
 // act carries out a decision up to the opening of fsm.db.
-func act(o Options, action restartAction, facts fsmFacts) error {
+func (rd raftDisk) act(o Options, action restartAction, facts fsmFacts) error {
 	switch action {
 	case rebuild:
 		stale, err := setAside(o.Dir, o.Clock.Now())
@@ -231,9 +231,16 @@ func act(o Options, action restartAction, facts fsmFacts) error {
 			reason = "its raft state is gone or older, and the cluster brings the rest"
 		}
 		o.Logger.Warn("metastore: set aside fsm.db as fsm.db.stale; the log rebuilds it", "stale", stale, "reason", reason)
+	case resumeOnBase:
+		return rd.rebase(o, facts.meta.index)
 	case replayOnto:
 		o.Logger.Error("metastore: fsm.db has no trusted index and the raft log is compacted; replaying onto it as it is",
 			"index", facts.meta.index)
+		first, err := rd.logs.FirstIndex()
+		if err != nil {
+			return err
+		}
+		return rd.rebase(o, first-1)
 	}
 	return nil
 }

@@ -20,6 +20,10 @@ type restartFacts struct {
 // is nothing: a joiner gets one before its first entry.
 func (f restartFacts) raftState() bool { return f.logLast > 0 || f.snapshotIndex > 0 }
 
+// baseless says that the log's first entry follows nothing Raft could start from: its
+// snapshots are gone, or older than what the log was cut at.
+func (f restartFacts) baseless() bool { return f.logFirst > f.snapshotIndex+1 }
+
 // restartAction is what to do with fsm.db.
 type restartAction uint8
 
@@ -31,6 +35,9 @@ const (
 	restoreSnapshot
 	// rebuild: fsm.db is set aside and built again from the log, or by the cluster.
 	rebuild
+	// resumeOnBase: as resume, but Raft has lost the snapshot its log follows. One is
+	// made of fsm.db first.
+	resumeOnBase
 	// replayOnto: fsm.db is kept as it is and the log replayed onto it; there is
 	// nothing to rebuild it from. Logged at error.
 	replayOnto
@@ -40,6 +47,7 @@ const (
 var (
 	errNoRaftState  = errors.New("holds metadata, but there is no raft state beside it")
 	errRaftStateOld = errors.New("raft state is older than fsm.db")
+	errLogGap       = errors.New("raft entries are missing before the log")
 )
 
 // decideRestart is the restart table of the metastore design, row by row.
@@ -53,12 +61,12 @@ func decideRestart(f restartFacts) (restartAction, error) {
 		return 0, fmt.Errorf("fsm.db %w", errNoRaftState)
 	case f.trusted && f.index > max(f.logLast, f.snapshotIndex):
 		return decideOlderRaft(f)
-	case f.trusted && f.index >= f.snapshotIndex && f.logFirst <= f.index+1:
+	case f.baseless():
+		return decideBaseless(f)
+	case f.trusted && f.index >= f.snapshotIndex:
 		return resume, nil
 	case f.snapshotIndex > 0: // behind the snapshot, or not trusted
 		return restoreSnapshot, nil
-	case f.logFirst > 1: // not trusted, or a gap before the log
-		return replayOnto, nil
 	case f.holds: // not trusted, and the log has every entry
 		return rebuild, nil
 	}
@@ -70,11 +78,28 @@ func decideRestart(f restartFacts) (restartAction, error) {
 // date goes on, and only from a state that is whole.
 func decideOlderRaft(f restartFacts) (restartAction, error) {
 	switch {
-	case f.joins && f.snapshotIndex > 0:
+	case f.joins && f.snapshotIndex > 0 && !f.baseless():
 		return restoreSnapshot, nil
 	case f.joins && f.logFirst == 1:
 		return rebuild, nil
 	}
-	return 0, fmt.Errorf("%w: fsm.db has applied index %d, the log ends at %d, the newest snapshot is at %d",
-		errRaftStateOld, f.index, f.logLast, f.snapshotIndex)
+	return 0, f.refusal(errRaftStateOld)
+}
+
+// decideBaseless is the rows of a compacted log without its snapshot: what fsm.db is
+// known to hold stands in for it; what it may hold is all there is; and where entries
+// are missing for certain the node does not start, for it would part from the others.
+func decideBaseless(f restartFacts) (restartAction, error) {
+	switch {
+	case f.trusted && f.logFirst <= f.index+1:
+		return resumeOnBase, nil
+	case !f.trusted && f.holds && f.snapshotIndex == 0:
+		return replayOnto, nil
+	}
+	return 0, f.refusal(errLogGap)
+}
+
+func (f restartFacts) refusal(why error) error {
+	return fmt.Errorf("%w: fsm.db has applied index %d, the log holds %d to %d, the newest snapshot is at %d",
+		why, f.index, f.logFirst, f.logLast, f.snapshotIndex)
 }

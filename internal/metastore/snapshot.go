@@ -62,7 +62,7 @@ type imageCopy struct {
 
 // Persist implements raft.FSMSnapshot.
 func (c *imageCopy) Persist(sink raft.SnapshotSink) error {
-	n, err := c.stream(sink)
+	n, err := streamFile(sink, c.path)
 	if err != nil {
 		c.metrics.snapshotFailures.Inc()
 		return errors.Join(err, sink.Cancel())
@@ -76,8 +76,9 @@ func (c *imageCopy) Persist(sink raft.SnapshotSink) error {
 	return nil
 }
 
-func (c *imageCopy) stream(sink io.Writer) (int64, error) {
-	file, err := volume.Open(c.path, os.O_RDONLY)
+// streamFile copies a file without holding it in memory.
+func streamFile(to io.Writer, path string) (int64, error) {
+	file, err := volume.Open(path, os.O_RDONLY)
 	if err != nil {
 		return 0, err
 	}
@@ -85,7 +86,7 @@ func (c *imageCopy) stream(sink io.Writer) (int64, error) {
 	if err != nil {
 		return 0, errors.Join(err, file.Close())
 	}
-	n, err := io.Copy(sink, io.NewSectionReader(file, 0, info.Size))
+	n, err := io.Copy(to, io.NewSectionReader(file, 0, info.Size))
 	return n, errors.Join(err, file.Close())
 }
 

@@ -10,8 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"go.etcd.io/bbolt"
-
 	narad "github.com/narad-mq/narad/internal/testutil"
 )
 
@@ -250,7 +248,7 @@ func TestF28KilledInTheRebuild(t *testing.T) {
 		must(t, os.WriteFile(v.acks, []byte(strings.Join(append(v.acked(), name), "\n")+"\n"), 0o600))
 	}
 	must(t, s.Close())
-	distrust := func() { editFSM(t, v.dir, func(*bbolt.Tx) error { return nil }) }
+	distrust := func() { editFSM(t, v.dir, nothing) }
 	distrust()
 	v.sweep(3, func(what string) {
 		v.holdsAll(what)

@@ -8,6 +8,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"go.etcd.io/bbolt"
 )
 
 // copySparse copies a directory that may be in use, as a crash would leave it. bbolt's
@@ -63,3 +65,7 @@ func copyFile(from, to string) (err error) {
 		}
 	}
 }
+
+// nothing is a transaction that changes no row, and moves the file's transaction id
+// past the one its index was written by.
+func nothing(*bbolt.Tx) error { return nil }

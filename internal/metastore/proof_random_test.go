@@ -11,7 +11,6 @@ import (
 	"testing"
 
 	"github.com/hashicorp/raft"
-	"go.etcd.io/bbolt"
 
 	"github.com/narad-mq/narad/internal/clock"
 	"github.com/narad-mq/narad/internal/telemetry"
@@ -271,7 +270,7 @@ func (p *replica) crash() {
 	case "lost":
 		must(p.t, os.Remove(filepath.Join(dir, fsmName)))
 	case "foreign":
-		editFSM(p.t, dir, func(*bbolt.Tx) error { return nil })
+		editFSM(p.t, dir, nothing)
 	}
 	p.open(dir)
 	if held := p.m.applied.Load(); (how == "close" || how == "copy") && held < applied {

@@ -134,6 +134,7 @@ func Open(ctx context.Context, o Options) (_ *Store, err error) {
 	if err = s.register(o.Registry); err != nil {
 		return nil, errors.Join(err, s.stopRaft(), machine.close())
 	}
+	s.warnOfAddress()
 	s.begin(&s.wg, func() { s.fsm.catalog.notify.run(s.quit) })
 	s.begin(&s.wg, s.watch)
 	s.begin(&s.wg, s.latch)

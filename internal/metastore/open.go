@@ -216,7 +216,35 @@ func (rd raftDisk) decide(facts fsmFacts, joins bool) (action restartAction, fre
 		}
 	}
 	action, err = decideRestart(f)
+	if err == nil && action == restoreSnapshot {
+		err = rd.restorable(f, snaps)
+	}
 	return action, !f.holds && !f.raftState(), err
+}
+
+// restorable is nil if a snapshot can be read and the log goes on from it. Raft
+// restores the newest one it can read: falling back to an older one it would end the
+// process where the log does not reach back to it, and forget what only the newer one
+// held where the log is shorter.
+func (rd raftDisk) restorable(f restartFacts, snaps []*raft.SnapshotMeta) error {
+	newest := f.snapshotIndex
+	var damaged error
+	for _, snap := range snaps {
+		_, image, err := rd.snaps.Open(snap.ID) // reads all of it, to check its sum
+		if err != nil {
+			damaged = errors.Join(damaged, fmt.Errorf("snapshot %s: %w: %w", snap.ID, model.ErrCorrupt, err))
+			continue
+		}
+		if err := image.Close(); err != nil {
+			return err
+		}
+		f.snapshotIndex = snap.Index
+		if f.baseless() || f.snapshotIndex < newest && f.logLast < newest {
+			return errors.Join(f.refusal(errLogGap), damaged)
+		}
+		return nil
+	}
+	return errors.Join(f.refusal(errLogGap), damaged)
 }
 
 // act carries out a decision up to the opening of fsm.db.

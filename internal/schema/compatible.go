@@ -104,6 +104,8 @@ func (c *comparer) widen(o, n value, at *place) (bad *incompatible, rests int) {
 	switch {
 	case why != "":
 		return refuse(at, "%s", why), settled
+	case at != nil && c.anything(c.next, n):
+		return nil, settled // CMP-20
 	case oldLoop || o.kind() == kindFalse:
 		return nil, settled
 	case newLoop || n.kind() == kindFalse:
@@ -159,6 +161,11 @@ func (c *comparer) effective(l *layout, v value) map[string]value {
 		return nil
 	})
 	return out
+}
+
+// anything reports whether a schema plainly accepts everything.
+func (c *comparer) anything(l *layout, v value) bool {
+	return v.kind() == kindTrue || v.kind() == kindObject && len(c.effective(l, v)) == 0
 }
 
 // resolve follows $ref (CMP-15). loop says that it leads nowhere but to itself, why

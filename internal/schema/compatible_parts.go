@@ -58,24 +58,19 @@ func (r *rules) newProperty(name string, next value) *incompatible {
 			}
 		}
 	}
-	if old, ok := r.old["additionalProperties"]; ok && !matched && !r.open(r.c.old, old) {
+	if old, ok := r.old["additionalProperties"]; ok && !matched && !r.c.anything(r.c.old, old) {
 		return r.below(old, next, "properties", name)
 	}
 	return nil
-}
-
-// open reports whether a schema accepts everything.
-func (r *rules) open(l *layout, v value) bool {
-	return v.kind() == kindTrue || v.kind() == kindObject && len(r.c.effective(l, v)) == 0
 }
 
 // additional is CMP-11.
 func (r *rules) additional() *incompatible {
 	o, n, had, has := r.both("additionalProperties")
 	switch {
-	case !has || r.open(r.c.next, n):
+	case !has || r.c.anything(r.c.next, n):
 		return nil
-	case had && !r.open(r.c.old, o):
+	case had && !r.c.anything(r.c.old, o):
 		return r.below(o, n, "additionalProperties")
 	case n.kind() == kindFalse:
 		return r.refuse("additionalProperties closed")
@@ -94,7 +89,7 @@ func (r *rules) items() *incompatible {
 		return r.refuse("prefixItems changed")
 	case hadPrefix && !hasPrefix && has:
 		return r.refuse("prefixItems removed while items stays")
-	case !has || r.open(r.c.next, n):
+	case !has || r.c.anything(r.c.next, n):
 		return nil
 	case !had:
 		return r.refuse("items added")
@@ -132,7 +127,7 @@ func (r *rules) rigid() *incompatible {
 	}
 	_, had := r.old["patternProperties"]
 	_, has := r.next["patternProperties"]
-	if n, closed := r.next["additionalProperties"]; had && !has && closed && !r.open(r.c.next, n) {
+	if n, closed := r.next["additionalProperties"]; had && !has && closed && !r.c.anything(r.c.next, n) {
 		return r.refuse("patternProperties removed while additionalProperties is not open")
 	}
 	return nil

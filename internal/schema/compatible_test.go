@@ -75,6 +75,7 @@ var compatibleCases = []struct {
 	{"CMP-10", `{"properties":{"a":{}}}`, `{}`, `schema root: property "a" removed`, ""},
 	{"CMP-10", `{"patternProperties":{"^x":{"type":"integer"}}}`, `{"patternProperties":{"^x":{"type":"integer"}},"properties":{"xy":{"type":"number"}}}`, "", `schema root: property "xy" removed`},
 	{"CMP-10", `{"patternProperties":{"^x":{"type":"integer"}}}`, `{"patternProperties":{"^x":{"type":"integer"}},"properties":{"xy":{"type":"string"}}}`, `at /properties/xy: type "integer" no longer allowed`, `schema root: property "xy" removed`},
+	{"CMP-10", `{"patternProperties":{"^x":{"type":"integer"}},"additionalProperties":{"type":"string"}}`, `{"patternProperties":{"^x":{"type":"integer"}},"additionalProperties":{"type":"string"},"properties":{"xy":{"type":"number"}}}`, "", `schema root: property "xy" removed`},
 	{"CMP-10", `{"additionalProperties":{"type":"integer"}}`, `{"additionalProperties":{"type":"integer"},"properties":{"n":{"type":"string"}}}`, `at /properties/n: type "integer" no longer allowed`, `schema root: property "n" removed`},
 
 	{"CMP-11", `{"additionalProperties":false}`, `{"additionalProperties":true}`, "", "schema root: additionalProperties closed"},
@@ -135,6 +136,9 @@ var compatibleCases = []struct {
 
 	{"CMP-20", `{"properties":{"a":{"type":"null"}},"items":{"oneOf":[{}]}}`, `{"properties":{"a":true},"items":{}}`, "", "at /properties/a: type added"},
 
+	{"CMP-20", `{"properties":{"a":{"properties":{"b":{}},"required":["b"]}}}`, `{"properties":{"a":{"title":"anything"}}}`, "", `at /properties/a: required property "b" added`},
+	{"CMP-20 not the root", `{"properties":{"a":{}}}`, `true`, `schema root: property "a" removed`, ""},
+
 	{"CMP-21", `{` + draft4Head + `"const":1}`, `{` + draft4Head + `"const":2,"if":{},"contains":{}}`, "", ""},
 	{"CMP-21", `{"x-owner":1}`, `{"x-owner":{"$ref":"#"},"minimun":3}`, "", ""},
 
@@ -149,7 +153,7 @@ var compatibleCases = []struct {
 func TestCompatible(t *testing.T) {
 	seen := map[string]bool{}
 	for _, c := range compatibleCases {
-		seen[c.id] = true
+		seen[strings.Fields(c.id)[0]] = true
 		t.Run(c.id+" "+c.a+" to "+c.b, func(t *testing.T) {
 			mustRegister(t, c.a)
 			mustRegister(t, c.b)
@@ -201,15 +205,18 @@ func TestCompatibleFailsClosed(t *testing.T) {
 	}
 }
 
-// Two anyOf branches cover each other through recursion: an assumption made inside
-// must not outlive its refusal.
+// The pair of p is compatible if that of x and y is, which turns out not to be: what
+// rested on it must not be taken for settled when p is met again.
 func TestCMP15AssumptionsDoNotOutliveARefusal(t *testing.T) {
-	old := `{"anyOf":[{"properties":{"x":{"$ref":"#"}},"minLength":1}],"properties":{"y":{"$ref":"#"}}}`
-	next := `{"anyOf":[{"properties":{"x":{"$ref":"#"}},"minLength":2}],"properties":{"y":{"$ref":"#"}}}`
-	if Compatible([]byte(old), []byte(next)) == nil {
-		t.Error("raised minLength in a recursive branch let through")
-	}
-	if err := Compatible([]byte(next), []byte(old)); err != nil {
-		t.Error(err)
+	old := `{"anyOf":[{"$ref":"#/$defs/x"}],"allOf":[{"$ref":"#/$defs/p"}],"$defs":{
+		"x":{"properties":{"p":{"$ref":"#/$defs/p"}},"items":{"maxLength":5}},
+		"p":{"properties":{"q":{"$ref":"#/$defs/x"}}}}}`
+	next := `{"anyOf":[{"$ref":"#/$defs/y"},{}],"allOf":[{"$ref":"#/$defs/p"}],"$defs":{
+		"y":{"properties":{"p":{"$ref":"#/$defs/p"}},"items":{"maxLength":4}},
+		"p":{"properties":{"q":{"$ref":"#/$defs/y"}}}}}`
+	wantCompatible(t, old, next, "schema root: allOf branch 0 follows from no branch of the previous version")
+	payload := []byte(`{"q":["12345"]}`)
+	if mustRegister(t, old).Validate(payload) != nil || mustRegister(t, next).Validate(payload) == nil {
+		t.Error("the versions do not differ as this test says")
 	}
 }

@@ -117,32 +117,46 @@ func names(v value) (out []string) {
 	return out
 }
 
-// call adds a reference. A dynamic one knows the schema of every resource that
-// takes part.
+// call adds a reference. One whose first target says so is dynamic: the schema of the
+// outermost resource in scope that takes part is meant.
 func (c *compiler) call(n *node, keyword string, val value) {
 	target, ok := c.layout.positions[c.cellOf(n)].refs[keyword]
 	if !ok {
 		return
 	}
 	to := call{keyword: keyword, to: c.nodes[target]}
-	anchor := val.string()[1:]
-	for _, res := range c.layout.resources {
-		var i uint32
-		ok := false
-		switch {
-		case keyword == "$dynamicRef" && to.to.res.dynamic[anchor] == target && anchor != "":
-			i, ok = res.dynamic[anchor]
-		case keyword == "$recursiveRef" && to.to.res.recursive:
-			i, ok = res.root, res.recursive
-		}
-		if ok && len(c.layout.resources) > 1 {
+	if own, ok := c.dynamic(to, val.string()[1:], to.to.res); ok && own == to.to {
+		for i, res := range c.layout.resources {
+			n, ok := c.dynamic(to, val.string()[1:], res)
+			if !ok {
+				continue
+			}
+			if i == 0 { // the document itself is in every scope, outermost
+				to.to, to.candidates = n, nil
+				break
+			}
 			if to.candidates == nil {
 				to.candidates = map[*resource]*node{}
 			}
-			to.candidates[res] = c.nodes[i]
+			to.candidates[res] = n
+		}
+		if len(to.candidates) == 1 {
+			to.candidates = nil // it can only be the target
 		}
 	}
 	n.calls = append(n.calls, to)
+}
+
+// dynamic is what a dynamic reference means in a resource.
+func (c *compiler) dynamic(to call, anchor string, res *resource) (*node, bool) {
+	switch to.keyword {
+	case "$dynamicRef":
+		i, ok := res.dynamic[anchor]
+		return c.nodes[i], ok
+	case "$recursiveRef":
+		return c.nodes[res.root], res.recursive
+	}
+	return nil, false
 }
 
 // cellOf is where a node's schema stands.

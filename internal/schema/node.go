@@ -25,9 +25,8 @@ type node struct {
 type call struct {
 	keyword string
 	to      *node // the target, or the first one of a dynamic reference
-	// candidates are what a dynamic reference can lead to besides to: the schema of
-	// the outermost resource in scope that takes part decides. Empty when the
-	// document has only one.
+	// candidates are what a dynamic reference leads to, by the outermost resource in
+	// scope that takes part. nil when that is always the same.
 	candidates map[*resource]*node
 }
 

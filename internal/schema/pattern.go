@@ -133,17 +133,16 @@ func (s *steps) again() []uint32 {
 	return s.closure(uint32(s.prog.Start))
 }
 
-// follow advances a pair over a rune that both take.
+// follow advances a pair over a rune that both take. Every instruction is paired with
+// itself too.
 func (s *steps) follow(a, b uint32, again []uint32) {
 	ia, ib := &s.prog.Inst[a], &s.prog.Inst[b]
 	if a != b && !s.overlap(ia, ib) {
 		return
 	}
-	ca, cb := s.closure(ia.Out), s.closure(ib.Out)
-	s.join(ca, cb)
-	if len(again) > 0 {
-		s.join(ca, again)
-		s.join(cb, again)
+	s.join(s.closure(ia.Out), s.closure(ib.Out))
+	if a == b {
+		s.join(s.closure(ia.Out), again)
 	}
 }
 

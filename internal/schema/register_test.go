@@ -80,6 +80,7 @@ var registerCases = []struct{ id, doc, want string }{
 		return fmt.Sprintf(`"%d":{"allOf":[{"properties":{"a":{"$ref":"#/$defs/%d"}}},{"additionalProperties":{"$ref":"#/$defs/%d"}}]}`, i, i+1, i+1)
 	}) + `,"7":{}}}`, "too many paths: one value is checked against "},
 	{"SR-8 one value per member", `{"properties":{` + repeat(500, ",", func(i int) string { return fmt.Sprintf(`"p%d":{"$ref":"#/$defs/x"}`, i) }) + `},"$defs":{"x":{"type":"string"}}}`, ""},
+	{"SR-8 names", `{"propertyNames":` + strings.Replace(manyPaths(65), `#/$defs`, `#/propertyNames/$defs`, -1) + `}`, `too many paths: one value is checked against "#/propertyNames/$defs/x" through more than 64 paths`},
 	{"SR-8 stacked", `{"$ref":"#/$defs/0","$defs":{` + repeat(260, ",", func(i int) string {
 		return fmt.Sprintf(`"%d":{"$ref":"#/$defs/%d"}`, i, i+1)
 	}) + `,"260":{}}}`, `too many paths: "#/$defs/255" stacks more than 256 subschemas on one value`},

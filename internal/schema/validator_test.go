@@ -74,8 +74,8 @@ func TestSV9SlotRule(t *testing.T) {
 	costly := mustRegister(t, `{"anyOf":[`+repeat(64, ",", func(int) string { return "{}" })+`]}`)
 	r := newRig(2)
 	r.hold(2)
-	if err := r.Check(t.Context(), plain, large[1:len(large)-1]); !errors.Is(err, model.ErrInvalid) {
-		t.Errorf("%d bytes need a slot: %v", len(large)-2, err)
+	if err := r.Check(t.Context(), plain, large[:freePayloadMax]); !errors.Is(err, model.ErrInvalid) {
+		t.Errorf("%d bytes need a slot: %v", freePayloadMax, err)
 	}
 	if err := r.Check(t.Context(), nil, large); err != nil {
 		t.Errorf("SV-11, no schema: %v", err)

@@ -115,6 +115,16 @@ func (r *runningSet) each(f func(*cursor)) {
 
 // Open starts the engine. The first cursors start at once.
 func Open(o Options) (*Engine, error) {
+	e, err := build(o)
+	if err != nil {
+		return nil, err
+	}
+	e.loop.Go(newReconciler(e).run)
+	return e, nil
+}
+
+// build is Open without the reconciler.
+func build(o Options) (*Engine, error) {
 	if o.FS == nil || o.Replica == nil || o.Leader == nil || o.Parents == nil || o.Placement == nil || o.Clock == nil || o.Logger == nil || o.Node == "" {
 		return nil, fmt.Errorf("%w: fan-out needs a file system, replica, leader, parents, placement, clock, logger and node id", model.ErrInvalid)
 	}
@@ -133,7 +143,6 @@ func Open(o Options) (*Engine, error) {
 	e.metrics = newMetrics(o.Registry, e)
 	e.soft, e.stopSoft = context.WithCancel(context.Background())
 	e.hard, e.stopHard = context.WithCancel(context.Background())
-	e.loop.Go(newReconciler(e).run)
 	return e, nil
 }
 

@@ -594,9 +594,7 @@ func TestTornReadIsRetried(t *testing.T) {
 		}
 		got <- r
 	}()
-	for clk.Timers() == 0 {
-		time.Now()
-	}
+	narad.Eventually(t, 10*time.Second, func() bool { return clk.Timers() > 0 }, "the reader waits")
 	must(t, s.Corrupt("d/f", func(b []byte) []byte { b[60] ^= 1; return b }))
 	clk.Advance(tornReadsApart)
 	if r := <-got; r == nil || r.next != 4 {

@@ -17,6 +17,7 @@ type reconciler struct {
 	links    map[string]*link   // by child; as of the last pass
 	orphans  map[place]struct{} // files that no wanted cursor keeps, until the leader says so too
 	sweeper  sweeper
+	size     int // of the last pass, so that the next allocates once
 }
 
 func newReconciler(e *Engine) *reconciler {
@@ -60,8 +61,8 @@ func (r *reconciler) tick() {
 
 // wanted is every cursor this node should run: links times owned parent partitions.
 func (r *reconciler) wanted() map[place]*link {
-	wanted := map[place]*link{}
-	links := map[string]*link{}
+	wanted := make(map[place]*link, r.size)
+	links := make(map[string]*link, len(r.links))
 	r.e.opts.Replica.Range(func(parent *model.TopicView) bool {
 		for _, name := range parent.Children {
 			child, ok := r.e.opts.Replica.Topic(name)
@@ -84,7 +85,7 @@ func (r *reconciler) wanted() map[place]*link {
 		}
 		return true
 	})
-	r.links = links
+	r.links, r.size = links, len(wanted)
 	return wanted
 }
 
@@ -130,23 +131,21 @@ func (r *reconciler) pass(wanted map[place]*link) (settled bool) {
 	return settled
 }
 
-// reap takes ended cursors out of the set and returns a copy of what is left.
+// reap takes ended cursors out of the set and returns it. Nobody else writes it, so the
+// reconciler reads it without the lock.
 func (r *reconciler) reap() map[place]*cursor {
 	set := &r.e.set
 	set.mu.Lock()
 	defer set.mu.Unlock()
-	left := make(map[place]*cursor, len(set.by))
 	for k, c := range set.by {
 		if c.ended() {
 			delete(set.by, k)
 			if r.links[k.child] != c.link {
 				r.orphans[k] = struct{}{}
 			}
-			continue
 		}
-		left[k] = c
 	}
-	return left
+	return set.by
 }
 
 func (r *reconciler) start(k place, l *link) bool {

@@ -48,7 +48,7 @@ func TestCommandsInTheDocuments(t *testing.T) {
 		}
 	}
 	for _, name := range []string{
-		"README.md", "docs/quickstart.md", "docs/producing.md", "docs/consuming.md", "docs/retries.md", "docs/replay.md", "docs/schemas.md",
+		"README.md", "docs/quickstart.md", "docs/producing.md", "docs/consuming.md", "docs/retries.md", "docs/replay.md", "docs/fan-out.md", "docs/schemas.md",
 	} {
 		t.Run(name, func(t *testing.T) {
 			node := testutil.NewNode(t, t.TempDir())

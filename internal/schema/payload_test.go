@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 	"unicode/utf8"
@@ -234,4 +235,25 @@ func TestDeepestEvaluation(t *testing.T) {
 	if !s.Costly() {
 		t.Error("254 subschemas on one value, not costly")
 	}
+}
+
+// One schema serves every produce at once.
+func TestConcurrentValidate(t *testing.T) {
+	doc, payload := orderSchema(20)
+	s := mustRegister(t, doc)
+	bad := strings.Replace(payload, "4000", `"x"`, 1)
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			for range 50 {
+				if err := s.Validate([]byte(payload)); err != nil {
+					t.Error(err)
+				}
+				if err := s.Validate([]byte(bad)); err == nil || !strings.Contains(err.Error(), "'/field4': got string, want integer") {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
 }

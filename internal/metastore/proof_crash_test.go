@@ -20,7 +20,10 @@ import (
 const (
 	crashDirEnv  = "METASTORE_CRASH_DIR"  // where the child's store is
 	crashAcksEnv = "METASTORE_CRASH_ACKS" // the file it notes answered changes in
-	crashJoinEnv = "METASTORE_CRASH_JOIN" // set = it joins
+	crashRoleEnv = "METASTORE_CRASH_ROLE" // a role below; "" = alone, and it does work
+
+	joiner = "joiner" // starts join-only
+	peer   = "peer"   // starts as one of three that bootstrap together
 
 	// crashWait bounds one life of the child, strace included.
 	crashWait = 60 * time.Second
@@ -36,7 +39,8 @@ func TestCrashChild(t *testing.T) {
 	}
 	o := testOptions(dir)
 	o.TrailingLogs = 2
-	if o.Join = os.Getenv(crashJoinEnv) != ""; o.Join {
+	if role := os.Getenv(crashRoleEnv); role != "" {
+		asRole(role, &o)
 		s, err := Open(context.Background(), o)
 		must(t, err)
 		must(t, s.Close())
@@ -60,11 +64,22 @@ func TestCrashChild(t *testing.T) {
 	must(t, s.Close())
 }
 
+// asRole makes options those of a node that is not a cluster of its own.
+func asRole(role string, o *Options) {
+	o.Join = role == joiner
+	if role == peer {
+		for i := range 3 { // nobody listens there
+			o.Initial = append(o.Initial, Server{ID: fmt.Sprintf("narad-%d", i), Addr: fmt.Sprintf("127.0.0.1:%d", 1+i)})
+		}
+		o.Advertise = o.Initial[0].Addr
+	}
+}
+
 // victim is a directory that one life after the other is killed on.
 type victim struct {
 	t         *testing.T
 	dir, acks string
-	joins     bool
+	role      string
 	deaths    int
 }
 
@@ -90,10 +105,7 @@ func (v *victim) live(call string, n int) (killed bool) {
 		}, args...)
 	}
 	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
-	cmd.Env = append(os.Environ(), crashDirEnv+"="+v.dir, crashAcksEnv+"="+v.acks, "GOMAXPROCS=1")
-	if v.joins {
-		cmd.Env = append(cmd.Env, crashJoinEnv+"=1")
-	}
+	cmd.Env = append(os.Environ(), crashDirEnv+"="+v.dir, crashAcksEnv+"="+v.acks, crashRoleEnv+"="+v.role, "GOMAXPROCS=1")
 	out, err := cmd.CombinedOutput()
 	switch {
 	case ctx.Err() != nil:
@@ -175,27 +187,33 @@ func TestF9KilledInTheFirstStart(t *testing.T) {
 	}
 }
 
-// F9: a joiner killed at any step of its first start never becomes a cluster of its
-// own, not even when its next start is killed too.
-func TestF9KilledInTheFirstStartOfAJoiner(t *testing.T) {
+// F9: a joiner, or one of three that bootstrap together, killed at any step of its
+// first start never becomes a cluster of its own, not even when its next start is
+// killed too.
+func TestF9KilledInTheFirstStartOfAMember(t *testing.T) {
 	t.Parallel()
-	v := newVictim(t)
-	v.joins = true
-	v.sweep(3, func(what string) {
-		dir := t.TempDir()
-		copySparse(t, v.dir, dir)
-		o := testOptions(dir)
-		o.Join = true
-		s, err := Open(context.Background(), o)
-		must(t, err)
-		defer s.Close()
-		if servers := s.Servers(); len(servers) != 0 || s.IsLeader() || s.CaughtUp() {
-			t.Errorf("%s: a joiner made itself the cluster %+v", what, servers)
-		}
-	}, "renameat", "fsync", "fdatasync", "pwrite64")
-	t.Logf("killed %d times", v.deaths)
-	if v.deaths < 5 {
-		t.Errorf("killed %d times only", v.deaths)
+	for role, servers := range map[string]int{joiner: 0, peer: 3} {
+		t.Run(role, func(t *testing.T) {
+			t.Parallel()
+			v := newVictim(t)
+			v.role = role
+			v.sweep(3, func(what string) {
+				dir := t.TempDir()
+				copySparse(t, v.dir, dir)
+				o := testOptions(dir)
+				asRole(role, &o)
+				s, err := Open(context.Background(), o)
+				must(t, err)
+				defer s.Close()
+				if got := s.Servers(); len(got) != servers || s.IsLeader() || s.CaughtUp() {
+					t.Errorf("%s: a %s is in the cluster %+v", what, role, got)
+				}
+			}, "renameat", "fsync", "fdatasync", "pwrite64")
+			t.Logf("killed %d times", v.deaths)
+			if v.deaths < 5 {
+				t.Errorf("killed %d times only", v.deaths)
+			}
+		})
 	}
 }
 

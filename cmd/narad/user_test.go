@@ -55,7 +55,7 @@ func TestUserAndSchemaCommands(t *testing.T) {
 	want(t, "topic schema", out, `(?s)\{\n  "topic": "orders",\n  "version": 2,.*\}\n`)
 
 	must(t, "new-s3cret\n", "user", "password", "svc", "--user-password-stdin")
-	code, _, errOut = cli(t, "", "topic", "list", "-u", "svc", "-p", "svc-s3cret")
+	_, _, errOut = cli(t, "", "topic", "list", "-u", "svc", "-p", "svc-s3cret")
 	want(t, "the old password", errOut, `narad: list topics: narad: 401: invalid credentials\n`)
 	must(t, "", "topic", "list", "-u", "svc", "-p", "new-s3cret")
 	must(t, "own-s3cret\n", "user", "password", "svc", "-u", "svc", "-p", "new-s3cret", "--user-password-stdin")

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
-	"path/filepath"
 	"sync"
 	"testing"
 	"time"
@@ -156,16 +154,6 @@ func (c *cluster) restart(i int, edit ...func(*Options)) *Store {
 		c.kill(i)
 	}
 	return c.start(i, edit...)
-}
-
-// wipe empties the directory of a node that is down.
-func (c *cluster) wipe(i int) {
-	c.t.Helper()
-	entries, err := os.ReadDir(c.nodes[i].dir)
-	must(c.t, err)
-	for _, e := range entries {
-		must(c.t, os.RemoveAll(filepath.Join(c.nodes[i].dir, e.Name())))
-	}
 }
 
 func link(a, b int) [2]int { return [2]int{min(a, b), max(a, b)} }

@@ -18,7 +18,7 @@ type RemoveUser struct {
 func (RemoveUser) Type() EntryType { return TypeRemoveUser }
 
 func (c RemoveUser) apply(t *txn) error {
-	if err := (DeleteUser{Username: c.Username}).apply(t); err != nil {
+	if err := DeleteUser(c).apply(t); err != nil {
 		return err
 	}
 	// Collected first: a bbolt cursor does not survive writes under it.

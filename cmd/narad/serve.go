@@ -155,14 +155,20 @@ func (n *node) listen(context.Context) error {
 }
 
 func (n *node) openMetastore(ctx context.Context) (err error) {
-	n.log.Warn("raft metadata transport is plaintext", "reason", n.cfg.PlaintextReason())
+	var tls *metastore.TLS
+	if sec := n.cfg.Security; n.cfg.RaftTLS() {
+		tls = &metastore.TLS{CertFile: sec.ClusterTLSCertFile, KeyFile: sec.ClusterTLSKeyFile, CAFile: sec.ClusterTLSCAFile}
+		n.log.Info("raft metadata transport secured with mutual TLS")
+	} else {
+		n.log.Warn("raft metadata transport is plaintext", "reason", n.cfg.PlaintextReason())
+	}
 	n.store, err = metastore.Open(ctx, metastore.Options{
 		Dir:    filepath.Join(n.cfg.Storage.DataDir, "metastore"),
 		NodeID: n.cfg.Cluster.NodeID, BindAddr: n.cfg.Cluster.Addr, Advertise: n.cfg.Cluster.AdvertiseAddr,
 		APIAddr: n.fronts.addr(), Build: version(), Clock: n.clk, Logger: n.log, Registry: n.reg,
 		SnapshotThreshold: uint64(n.cfg.Cluster.SnapshotThreshold), SnapshotInterval: n.cfg.Cluster.SnapshotInterval,
-		TrailingLogs: uint64(n.cfg.Cluster.TrailingLogs),
-		Bootstrap:    func() error { return refuseOrphans(disk.OS{}, filepath.ToSlash(n.cfg.Storage.DataDir)) },
+		TrailingLogs: uint64(n.cfg.Cluster.TrailingLogs), TLS: tls,
+		Bootstrap: func() error { return refuseOrphans(disk.OS{}, filepath.ToSlash(n.cfg.Storage.DataDir)) },
 	})
 	if err != nil {
 		return err

@@ -86,6 +86,10 @@ type Log struct {
 type Security struct {
 	Enabled            bool
 	AllowPlaintextRaft bool // the Raft port is fenced by other means than TLS
+	// PEM files of Raft's mutual TLS, read once at start: all three or none.
+	ClusterTLSCertFile string
+	ClusterTLSKeyFile  string
+	ClusterTLSCAFile   string
 }
 
 // ReserveAuto is the value of Storage.ReserveBytes that stands for the default
@@ -173,6 +177,9 @@ func (c *Config) keys() []key {
 		{"log.level", "NARAD_LOG_LEVEL", &c.Log.Level},
 		{"log.format", "NARAD_LOG_FORMAT", &c.Log.Format},
 		{"security.enabled", "NARAD_SECURITY_ENABLED", &c.Security.Enabled},
+		{"security.cluster_tls_cert_file", "NARAD_CLUSTER_TLS_CERT_FILE", &c.Security.ClusterTLSCertFile},
+		{"security.cluster_tls_key_file", "NARAD_CLUSTER_TLS_KEY_FILE", &c.Security.ClusterTLSKeyFile},
+		{"security.cluster_tls_ca_file", "NARAD_CLUSTER_TLS_CA_FILE", &c.Security.ClusterTLSCAFile},
 		{"security.allow_plaintext_raft", "NARAD_SECURITY_ALLOW_PLAINTEXT_RAFT", &c.Security.AllowPlaintextRaft},
 	}
 }

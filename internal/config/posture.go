@@ -11,13 +11,24 @@ import (
 func (c *Config) CheckPosture() error {
 	var p problems
 	cl := &c.Cluster
-	p.check(!c.Security.Enabled || c.Security.AllowPlaintextRaft || loopback(cl.Addr),
+	files := 0
+	for _, f := range []string{c.Security.ClusterTLSCertFile, c.Security.ClusterTLSKeyFile, c.Security.ClusterTLSCAFile} {
+		if f != "" {
+			files++
+		}
+	}
+	p.check(files == 0 || files == 3, "security.cluster_tls_cert_file, security.cluster_tls_key_file and security.cluster_tls_ca_file "+
+		"go together: %d of 3 are set", files)
+	p.check(!c.Security.Enabled || c.RaftTLS() || c.Security.AllowPlaintextRaft || loopback(cl.Addr),
 		"security is enabled and the raft transport has no TLS, but cluster.addr %s is not a loopback address: "+
-			"bind it to 127.0.0.1, or fence the port and set security.allow_plaintext_raft (NARAD_SECURITY_ALLOW_PLAINTEXT_RAFT=true)", cl.Addr)
+			"set the security.cluster_tls files, bind it to 127.0.0.1, or fence the port and set security.allow_plaintext_raft (NARAD_SECURITY_ALLOW_PLAINTEXT_RAFT=true)", cl.Addr)
 	p.check(cl.AdvertiseAddr != "" || !wildcard(cl.Addr),
 		"cluster.addr %s: local bind address is not advertisable: give it a host, or set cluster.advertise_addr", cl.Addr)
 	return errors.Join(p.errs...)
 }
+
+// RaftTLS reports whether Raft's transport is to run mutual TLS.
+func (c *Config) RaftTLS() bool { return c.Security.ClusterTLSCertFile != "" }
 
 // PlaintextReason says why CheckPosture lets a Raft transport without TLS pass, for the
 // line that tells of it at start (spec/operations section 7.2).

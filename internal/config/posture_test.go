@@ -51,6 +51,22 @@ func TestCheckPosture(t *testing.T) {
 	}
 }
 
+func TestCheckPostureOfRaftTLS(t *testing.T) {
+	for files, want := range map[int]string{0: "the raft transport has no TLS", 1: "go together: 1 of 3 are set", 2: "go together: 2 of 3 are set", 3: ""} {
+		c := Default()
+		c.Cluster.Addr = "10.0.0.7:7943"
+		for i, f := range []*string{&c.Security.ClusterTLSCertFile, &c.Security.ClusterTLSKeyFile, &c.Security.ClusterTLSCAFile} {
+			if i < files {
+				*f = "file.pem"
+			}
+		}
+		err := c.CheckPosture()
+		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%d files: got %v, want %q", files, err, want)
+		}
+	}
+}
+
 func TestPlaintextReason(t *testing.T) {
 	for _, tc := range []struct {
 		security Security

@@ -29,11 +29,12 @@ import (
 // fake stands in for the floors below where a test needs an answer they give only
 // when something is broken. Its zero value knows topic "t" with 3 partitions.
 type fake struct {
-	err     error                           // answered by every operation
-	deliver []model.Delivery                // what a consume returns
-	message *model.Message                  // what a replay returns
-	accept  func(ctx context.Context) error // called by Accept and AcceptMany
-	consume func(ctx context.Context) ([]model.Delivery, error)
+	degraded []string                        // of Health
+	err      error                           // answered by every operation
+	deliver  []model.Delivery                // what a consume returns
+	message  *model.Message                  // what a replay returns
+	accept   func(ctx context.Context) error // called by Accept and AcceptMany
+	consume  func(ctx context.Context) ([]model.Delivery, error)
 
 	mu       sync.Mutex // guards the rest
 	accepted []ingress.Message
@@ -126,6 +127,8 @@ func (f *fake) AcceptMany(ctx context.Context, _ string, ms []ingress.Message) e
 }
 
 func (f *fake) Ready() error { return f.err }
+
+func (f *fake) Degraded() []string { return f.degraded }
 
 func (f *fake) backends() Backends {
 	return Backends{Directory: f, Topics: f, Router: f, Produce: f, Health: f}

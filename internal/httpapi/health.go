@@ -2,6 +2,8 @@ package httpapi
 
 import (
 	"bytes"
+	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/url"
 )
@@ -11,6 +13,8 @@ type Health interface {
 	// Ready returns nil, or an error whose text is the reason of
 	// spec/http-api section 15.
 	Ready() error
+	// Degraded names what is wrong and does not make the node not ready.
+	Degraded() []string
 }
 
 func (a *API) healthz(c *call) error {
@@ -32,7 +36,15 @@ func (a *API) readyz(c *call) error {
 	if err := be.Health.Ready(); err != nil {
 		return &refusal{status: 503, code: codeNotReady, text: err.Error(), cause: err}
 	}
-	_ = c.send(200, typeJSON, []byte("{\"status\":\"ready\"}\n"))
+	body := []byte("{\"status\":\"ready\"}\n")
+	if wrong := be.Health.Degraded(); len(wrong) > 0 {
+		list, err := json.Marshal(wrong)
+		if err != nil {
+			return err
+		}
+		body = fmt.Appendf(nil, "{\"status\":\"ready\",\"degraded\":%s}\n", list)
+	}
+	_ = c.send(200, typeJSON, body)
 	return nil
 }
 

@@ -367,6 +367,7 @@ var notHere = []struct{ pattern, reason string }{
 	{` 421$`, "needs a cluster"},
 	{`^DELETE /v1/topics/\{topic\} 409$`, "needs remote children"},
 	{`^DELETE \S+/children/\{child\} 409$`, "needs a change under the request"},
+	{`^Status\.degraded`, "needs expired Raft TLS"},
 	{`^TopicDetails\.partial$|^PartitionStats\.owner_liveness$`, "needs a cluster"},
 }
 

@@ -448,7 +448,7 @@ func (r *rig) exists(name string) bool {
 func numbered(prefix string, n int) []string {
 	out := make([]string, n)
 	for i := range out {
-		out[i] = fmt.Sprintf("%s%03d", prefix, i)
+		out[i] = fmt.Sprintf("%s%04d", prefix, i)
 	}
 	return out
 }

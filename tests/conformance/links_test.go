@@ -108,6 +108,19 @@ var linkChecks = map[string]check{
 		p.attach(s, hour, p.newTopic(s), `"delay_ms":0`).is(200, "…")
 		p.attach(s, forever, p.newTopic(s), `"delay_ms":31536000000`).is(200, "…")
 	},
+	"SC-6": func(p *probe) {
+		s := p.server()
+		parent, child := p.newTopic(s, `"schema":{"type":"object"}`), p.newTopic(s)
+		p.attach(s, parent, child).is(200, "…")
+		alter := func(topic, doc string) *answer { return p.ask(s, "PATCH /v1/topics/"+topic, `{"schema":`+doc+`}`) }
+		alter(child, `{"type":["object","array"]}`).is(409, "conflict: …")
+		alter(parent, `{"type":["object","array"]}`).is(200, "…")
+		if h := p.history(s, child); h.Version != 2 {
+			p.Fatalf("the parent's change reached the child as %+v", h)
+		}
+		p.detach(s, parent, child).is(204, "")
+		alter(child, `{"type":["object","array","string"]}`).is(200, "…")
+	},
 	"LIM-13": func(p *probe) {
 		s := p.server()
 		forever := p.newTopic(s, `"retention_ms":0`)

@@ -116,10 +116,10 @@ func (c *cluster) tryStart(i int, edit ...func(*Options)) error {
 	if err != nil {
 		return err
 	}
-	c.nodes[i].store = s
 	c.t.Cleanup(func() { s.Close() })
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.nodes[i].store = s
 	c.real[c.addr(i)] = s.stream.Listener.Addr().String()
 	return nil
 }
@@ -139,8 +139,8 @@ func (c *cluster) kill(i int) {
 	c.t.Helper()
 	c.isolate(i)
 	s := c.nodes[i].store
-	c.nodes[i].store = nil
 	c.mu.Lock()
+	c.nodes[i].store = nil
 	delete(c.real, c.addr(i))
 	c.mu.Unlock()
 	must(c.t, s.Close())
@@ -188,6 +188,13 @@ func (c *cluster) heal(i int) {
 			delete(c.cuts, l)
 		}
 	}
+}
+
+// running is the store of a node, nil while it is down.
+func (c *cluster) running(i int) *Store {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.nodes[i].store
 }
 
 func (c *cluster) isCut(a, b int) bool {
@@ -245,8 +252,8 @@ type clusterPeers struct {
 
 func (p clusterPeers) reach(id string) (*Store, error) {
 	for i, n := range p.c.nodes {
-		if n.id == id && n.store != nil && !p.c.isCut(p.from, i) {
-			return n.store, nil
+		if s := p.c.running(i); n.id == id && s != nil && !p.c.isCut(p.from, i) {
+			return s, nil
 		}
 	}
 	return nil, fmt.Errorf("%w: %s cannot be reached", model.ErrUnavailable, id)

@@ -53,21 +53,45 @@ func TestCommandsInTheDocuments(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			node := testutil.NewNode(t, t.TempDir())
 			node.Start()
-			blocks := scripts(t, name)
-			if len(blocks) == 0 {
-				t.Fatal("no command found: the document or this test has changed its form")
-			}
-			for _, block := range blocks {
-				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-				cmd := exec.CommandContext(ctx, "bash", "-c", forNode(block, testutil.Binary(t), node.URL))
-				cmd.Env = append(os.Environ(), "NARAD_ADDR="+node.URL)
-				cmd.Dir = t.TempDir()
-				out, err := cmd.CombinedOutput()
-				cancel()
-				if err != nil {
-					t.Errorf("%v\n%s\n--- printed:\n%s", err, block, out)
-				}
-			}
+			runScripts(t, name, node)
 		})
+	}
+}
+
+// The documents about users and operating talk to a node that asks for passwords, as
+// the root user it made at its first start.
+func TestCommandsForASecuredNode(t *testing.T) {
+	for _, name := range []string{"docs/access.md", "docs/operations.md"} {
+		t.Run(name, func(t *testing.T) {
+			node := testutil.NewNode(t, t.TempDir())
+			node.Env = []string{"NARAD_SECURITY_ENABLED=true"}
+			node.Start()
+			password, err := os.ReadFile(filepath.Join(node.Dir, "admin-password"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			runScripts(t, name, node, "NARAD_USER=admin", "NARAD_PASS="+strings.TrimSpace(string(password)))
+		})
+	}
+}
+
+// runScripts runs every block of a document against a node.
+func runScripts(t *testing.T, name string, node *testutil.Node, env ...string) {
+	t.Helper()
+	blocks := scripts(t, name)
+	if len(blocks) == 0 {
+		t.Fatal("no command found: the document or this test has changed its form")
+	}
+	for _, block := range blocks {
+		script := strings.ReplaceAll(forNode(block, testutil.Binary(t), node.URL), "/var/lib/narad", node.Dir)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		cmd := exec.CommandContext(ctx, "bash", "-c", script)
+		cmd.Env = append(append(os.Environ(), "NARAD_ADDR="+node.URL, "NARAD_CONFIG_DIR="+t.TempDir()), env...)
+		cmd.Dir = t.TempDir()
+		out, err := cmd.CombinedOutput()
+		cancel()
+		if err != nil {
+			t.Errorf("%v\n%s\n--- printed:\n%s", err, block, out)
+		}
 	}
 }

@@ -33,6 +33,12 @@ func (l *lifetime) Fatal(args ...any)            { log.Fatal(args...) }
 func (l *lifetime) Fatalf(f string, args ...any) { log.Fatalf(f, args...) }
 
 func TestMain(m *testing.M) {
+	flag.Parse()
+	// The fuzz targets need no node, and the go command kills the workers it fuzzes with:
+	// a node of theirs would be left behind and hold their pipes open.
+	if f := flag.Lookup("test.fuzz"); f != nil && f.Value.String() != "" {
+		os.Exit(m.Run())
+	}
 	dir, err := os.MkdirTemp("", "narad-client-")
 	if err != nil {
 		log.Fatal(err)
@@ -41,7 +47,6 @@ func TestMain(m *testing.M) {
 	node := testutil.NewNode(all, dir)
 	node.Start()
 	addr = node.URL
-	flag.Parse()
 	// The slow tests wait for leases to run out, they do not compute.
 	if err := flag.Set("test.parallel", "16"); err != nil {
 		log.Fatal(err)

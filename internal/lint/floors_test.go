@@ -37,7 +37,6 @@ var floors = map[string]floor{
 
 	"internal/partition": {level: 3},
 	"internal/metastore": {level: 3},
-	"internal/noderpc":   {level: 3},
 
 	"internal/wal":       {level: 2},
 	"internal/commitlog": {level: 2},
@@ -45,6 +44,7 @@ var floors = map[string]floor{
 	"internal/position":  {level: 2},
 	"internal/schema":    {level: 2},
 	"internal/access":    {level: 2},
+	"internal/noderpc":   {level: 2},
 
 	"internal/model":     {level: 1},
 	"internal/disk":      {level: 1},

@@ -27,7 +27,8 @@ const (
 	DefaultTrailingLogs      = 10240
 
 	snapshotsKept   = 2
-	logCacheEntries = 512 // newest log entries kept in memory for the appliers
+	snapshotImage   = "state.bin" // of a snapshot, in the directory Raft gives it
+	logCacheEntries = 512         // newest log entries kept in memory for the appliers
 )
 
 // Options configures a Store.
@@ -168,7 +169,7 @@ func prepare(o Options, logger hclog.Logger) (raftDisk, restartAction, error) {
 			return raftDisk{}, 0, err
 		}
 	}
-	action, fresh, err := rd.decide(facts, o.Join)
+	action, fresh, err := rd.decide(o, facts)
 	if err == nil && fresh && !o.Join && o.Bootstrap != nil {
 		err = o.Bootstrap()
 	}
@@ -198,8 +199,8 @@ func openLog(path string) (*raftboltdb.BoltStore, error) {
 
 // decide completes the facts with Raft's side of them. fresh says that there is
 // neither metadata nor Raft state.
-func (rd raftDisk) decide(facts fsmFacts, joins bool) (action restartAction, fresh bool, err error) {
-	f := restartFacts{holds: facts.holds, index: facts.meta.index, trusted: facts.trusted, joins: joins}
+func (rd raftDisk) decide(o Options, facts fsmFacts) (action restartAction, fresh bool, err error) {
+	f := restartFacts{holds: facts.holds, index: facts.meta.index, trusted: facts.trusted, joins: o.Join}
 	snaps, err := rd.snaps.List()
 	if err != nil {
 		return 0, false, err
@@ -217,7 +218,7 @@ func (rd raftDisk) decide(facts fsmFacts, joins bool) (action restartAction, fre
 	}
 	action, err = decideRestart(f)
 	if err == nil && action == restoreSnapshot {
-		err = rd.restorable(f, snaps)
+		err = rd.restorable(o, f, snaps)
 	}
 	return action, !f.holds && !f.raftState(), err
 }
@@ -225,8 +226,8 @@ func (rd raftDisk) decide(facts fsmFacts, joins bool) (action restartAction, fre
 // restorable is nil if a snapshot can be read and the log goes on from it. Raft
 // restores the newest one it can read: falling back to an older one it would end the
 // process where the log does not reach back to it, and forget what only the newer one
-// held where the log is shorter.
-func (rd raftDisk) restorable(f restartFacts, snaps []*raft.SnapshotMeta) error {
+// held where the log is shorter. One of a newer release is refused as fsm.db would be.
+func (rd raftDisk) restorable(o Options, f restartFacts, snaps []*raft.SnapshotMeta) error {
 	newest := f.snapshotIndex
 	var damaged error
 	for _, snap := range snaps {
@@ -242,7 +243,8 @@ func (rd raftDisk) restorable(f restartFacts, snaps []*raft.SnapshotMeta) error 
 		if f.baseless() || f.snapshotIndex < newest && f.logLast < newest {
 			return errors.Join(f.refusal(errLogGap), damaged)
 		}
-		return nil
+		_, err = inspectFSM(filepath.Join(o.Dir, snapshotsName, snap.ID, snapshotImage), newestOf(o.Level))
+		return err
 	}
 	return errors.Join(f.refusal(errLogGap), damaged)
 }

@@ -3,6 +3,7 @@ package metastore
 import (
 	"context"
 	"fmt"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -21,6 +22,8 @@ const (
 	crashDirEnv  = "METASTORE_CRASH_DIR"  // where the child's store is
 	crashAcksEnv = "METASTORE_CRASH_ACKS" // the file it notes answered changes in
 	crashRoleEnv = "METASTORE_CRASH_ROLE" // a role below; "" = alone, and it does work
+
+	crashEachEnv = "METASTORE_CRASH_EACH" // set: die at each call of a kind, not at the first few
 
 	joiner = "joiner" // starts join-only
 	peer   = "peer"   // starts as one of three that bootstrap together
@@ -123,6 +126,9 @@ func (v *victim) live(call string, n int) (killed bool) {
 // each on what the one before left, until one is done before its turn.
 func (v *victim) sweep(deaths int, check func(what string), calls ...string) {
 	v.t.Helper()
+	if os.Getenv(crashEachEnv) != "" {
+		deaths = math.MaxInt
+	}
 	for _, call := range calls {
 		for n := 1; n <= deaths && v.live(call, n); n++ {
 			check(fmt.Sprintf("killed at %s %d", call, n))
@@ -171,7 +177,7 @@ func TestF9KilledInTheFirstStart(t *testing.T) {
 	t.Parallel()
 	v := newVictim(t)
 	for _, call := range []string{"renameat", "fsync", "fdatasync", "pwrite64", "ftruncate"} {
-		for n := 1; n <= 4; n++ {
+		for n := 1; n <= 4 || os.Getenv(crashEachEnv) != ""; n++ {
 			must(t, os.RemoveAll(v.dir))
 			must(t, os.RemoveAll(v.acks))
 			if !v.live(call, n) {
@@ -228,6 +234,11 @@ func TestF28KilledApplyingAndSnapshotting(t *testing.T) {
 	t.Parallel()
 	v := newVictim(t)
 	v.live("", 0)
+	if os.Getenv(crashEachEnv) != "" {
+		v.sweep(0, v.holdsAll, "renameat", "fsync", "fdatasync", "pwrite64", "ftruncate", "unlinkat")
+		t.Logf("killed %d times", v.deaths)
+		return
+	}
 	for call, ns := range map[string][]int{
 		"pwrite64": {5, 12, 25, 40}, "fdatasync": {2, 7, 11, 16}, "fsync": {2, 5}, "renameat": {1, 2}, "unlinkat": {1, 2}, "ftruncate": {1},
 	} {
@@ -282,5 +293,27 @@ func TestF28KilledInTheRebuild(t *testing.T) {
 	t.Logf("killed %d times", v.deaths)
 	if v.deaths < 4 {
 		t.Errorf("killed %d times only", v.deaths)
+	}
+}
+
+// F28: the log is compacted and its snapshots are gone: making one of fsm.db is killed
+// at each step, and the next start makes it again, or starts from what was finished.
+func TestF28KilledInTheRebase(t *testing.T) {
+	t.Parallel()
+	v := newVictim(t)
+	v.live("", 0)
+	lose := func() { must(t, os.RemoveAll(filepath.Join(v.dir, snapshotsName))) }
+	lose()
+	unfinished := 0
+	v.sweep(4, func(what string) {
+		left, err := filepath.Glob(filepath.Join(v.dir, snapshotsName, "*.tmp"))
+		must(t, err)
+		unfinished += len(left)
+		v.holdsAll(what)
+		lose()
+	}, "mkdirat", "renameat", "fsync", "fdatasync", "pwrite64", "write")
+	t.Logf("killed %d times, %d of them within the snapshot", v.deaths, unfinished)
+	if v.deaths < 10 || unfinished < 4 {
+		t.Errorf("killed %d times, %d of them within the snapshot", v.deaths, unfinished)
 	}
 }

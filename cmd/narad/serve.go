@@ -71,7 +71,7 @@ type people struct {
 
 // serve runs a node until ctx ends (a graceful stop: nil), or until it cannot go on.
 func serve(ctx context.Context, cfg config.Config, out stdio) error {
-	if err := errors.Join(cfg.Validate(), cfg.CheckPosture()); err != nil {
+	if err := errors.Join(cfg.Validate(), cfg.CheckPosture(os.Getenv("NARAD_CLUSTER_SECRET") != "")); err != nil {
 		return err
 	}
 	log, err := newLogger(cfg.Log, out.out)

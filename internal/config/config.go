@@ -41,7 +41,9 @@ type HTTP struct {
 type Cluster struct {
 	NodeID            string
 	Addr              string
-	AdvertiseAddr     string
+	AdvertiseAddr     string   // "" = this node's entry in Peers, else Addr
+	Peers             []Peer   // the same on every node; none = a node of its own
+	InitialMembers    []string // ids that may start the cluster; none = every peer
 	SnapshotThreshold int
 	SnapshotInterval  time.Duration
 	TrailingLogs      int
@@ -84,8 +86,10 @@ type Log struct {
 
 // Security is who may call the node.
 type Security struct {
-	Enabled            bool
-	AllowPlaintextRaft bool // the Raft port is fenced by other means than TLS
+	Enabled                bool
+	AllowPlaintextRaft     bool // the Raft port is fenced by other means than TLS
+	AllowInsecureCluster   bool // several nodes with Enabled off
+	AllowLegacyClusterAuth bool // node RPC also proves the secret as older releases do
 	// PEM files of Raft's mutual TLS, read once at start: all three or none.
 	ClusterTLSCertFile string
 	ClusterTLSKeyFile  string
@@ -132,7 +136,7 @@ func Default() Config {
 // the field it sets.
 type key struct {
 	name, env string
-	field     any // *string, *int, *int64, *bool or *time.Duration
+	field     any // *string, *int, *int64, *bool, *time.Duration, *[]string or *[]Peer
 }
 
 func (c *Config) keys() []key {
@@ -154,6 +158,8 @@ func (c *Config) keys() []key {
 		{"cluster.node_id", "NARAD_NODE_ID", &c.Cluster.NodeID},
 		{"cluster.addr", "NARAD_CLUSTER_ADDR", &c.Cluster.Addr},
 		{"cluster.advertise_addr", "NARAD_CLUSTER_ADVERTISE_ADDR", &c.Cluster.AdvertiseAddr},
+		{"cluster.peers", "NARAD_CLUSTER_PEERS", &c.Cluster.Peers},
+		{"cluster.initial_members", "NARAD_CLUSTER_INITIAL_MEMBERS", &c.Cluster.InitialMembers},
 		{"cluster.raft_snapshot_threshold", "NARAD_CLUSTER_RAFT_SNAPSHOT_THRESHOLD", &c.Cluster.SnapshotThreshold},
 		{"cluster.raft_snapshot_interval", "NARAD_CLUSTER_RAFT_SNAPSHOT_INTERVAL", &c.Cluster.SnapshotInterval},
 		{"cluster.raft_trailing_logs", "NARAD_CLUSTER_RAFT_TRAILING_LOGS", &c.Cluster.TrailingLogs},
@@ -181,5 +187,7 @@ func (c *Config) keys() []key {
 		{"security.cluster_tls_key_file", "NARAD_CLUSTER_TLS_KEY_FILE", &c.Security.ClusterTLSKeyFile},
 		{"security.cluster_tls_ca_file", "NARAD_CLUSTER_TLS_CA_FILE", &c.Security.ClusterTLSCAFile},
 		{"security.allow_plaintext_raft", "NARAD_SECURITY_ALLOW_PLAINTEXT_RAFT", &c.Security.AllowPlaintextRaft},
+		{"security.allow_insecure_cluster", "NARAD_SECURITY_ALLOW_INSECURE_CLUSTER", &c.Security.AllowInsecureCluster},
+		{"security.allow_legacy_cluster_auth", "NARAD_SECURITY_ALLOW_LEGACY_CLUSTER_AUTH", &c.Security.AllowLegacyClusterAuth},
 	}
 }

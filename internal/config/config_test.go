@@ -29,12 +29,35 @@ func sample(field any) (inJSON, text, text2 string) {
 		return "true", "false", "true"
 	case *time.Duration:
 		return `"71ms"`, "72ms", "73ms"
+	case *[]string:
+		return `["a","b"]`, "c,d", "e"
+	case *[]Peer:
+		return `[{"id":"a","addr":"h:1"},{"id":"b","addr":"h:2","api_port":3}]`, "c@h:4,d@h:5/6", "e@h:7"
 	}
 	return "71", "72", "73"
 }
 
+// fromJSON is a sample's JSON form as value shows it.
+func fromJSON(field any, inJSON string) string {
+	switch field.(type) {
+	case *[]string:
+		return "a,b"
+	case *[]Peer:
+		return "a@h:1,b@h:2/3"
+	}
+	return strings.Trim(inJSON, `"`)
+}
+
 func value(field any) string {
 	switch f := field.(type) {
+	case *[]string:
+		return strings.Join(*f, ",")
+	case *[]Peer:
+		var out []string
+		for _, p := range *f {
+			out = append(out, p.String())
+		}
+		return strings.Join(out, ",")
 	case *string:
 		return *f
 	case *bool:
@@ -71,7 +94,7 @@ func TestPrecedenceOfEveryKey(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got, want := value(fieldOf(&c, k.name)), strings.Trim(inJSON, `"`); got != want {
+			if got, want := value(fieldOf(&c, k.name)), fromJSON(k.field, inJSON); got != want {
 				t.Errorf("from the file: got %s, want %s", got, want)
 			}
 			for _, other := range c.keys() {
@@ -117,6 +140,14 @@ func TestFileRefusals(t *testing.T) {
 		{"trailing data", `{} {}`, prefix + `data after the configuration object`},
 		{"not an object", `[]`, prefix + `got [, want an object`},
 		{"cut short", `{"http":{"addr":`, prefix},
+		{"peer with an unknown field", `{"cluster":{"peers":[{"id":"a","adr":"h:1"}]}}`, prefix + `cluster.peers: json: unknown field "adr"`},
+		{"peer with a field twice", `{"cluster":{"peers":[{"id":"a","id":"b"}]}}`, prefix + `cluster.peers: duplicate key "id"`},
+		{"peer as text", `{"cluster":{"peers":["a@h:1"]}}`, prefix + `cluster.peers: got a@h:1, want an object`},
+		{"peers as text", `{"cluster":{"peers":"a@h:1"}}`, prefix + `cluster.peers: json: `},
+		{"peer's API port", `{"cluster":{"peers":[{"id":"a","addr":"h:1","api_port":65536}]}}`, prefix + `cluster.peers: peer "a": API port 65536 must be 1 to 65535`},
+		{"peer without a port", `{"cluster":{"peers":[{"id":"a","addr":"h","api_port":1}]}}`, prefix + `cluster.peers: peer "a": "h" is not host:port`},
+		{"initial members", `{"cluster":{"initial_members":"a"}}`, prefix + `cluster.initial_members: `},
+		{"secret in the file", `{"cluster":{"secret":"x"}}`, prefix + `json: unknown field "secret"`},
 		{"too large", `{"http":{"addr":"` + strings.Repeat("x", fileBytesMax) + `"}}`, prefix},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -134,6 +165,7 @@ func TestEnvironmentRefusals(t *testing.T) {
 		"NARAD_HTTP_MAX_CONNECTIONS":  "many",
 		"NARAD_SECURITY_ENABLED":      "yes",
 		"NARAD_STORAGE_RESERVE_BYTES": "1MiB",
+		"NARAD_CLUSTER_PEERS":         "n2",
 	} {
 		_, err := Load(nil, func(n string) string {
 			if n == env {
@@ -194,6 +226,7 @@ func TestValidateReportsEveryProblemWithBothValues(t *testing.T) {
 func FuzzLoadFile(f *testing.F) {
 	f.Add([]byte(`{"http":{"addr":":1"},"storage":{"codec":"zstd"}}`))
 	f.Add([]byte(`{"http":{"read_timeout":"10s"}}`))
+	f.Add([]byte(`{"cluster":{"peers":[{"id":"a","addr":"h:1","api_port":2}],"initial_members":["a"]}}`))
 	f.Add([]byte(`[{`))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if c, err := Load(b, noEnv); err == nil {

@@ -142,12 +142,17 @@ func setJSON(field any, raw json.RawMessage) error {
 	if string(raw) == "null" {
 		return errors.New("null is not a value")
 	}
-	if d, ok := field.(*time.Duration); ok {
+	switch f := field.(type) {
+	case *time.Duration:
 		var s string
 		if err := json.Unmarshal(raw, &s); err != nil {
 			return fmt.Errorf("%s is not a duration with a unit, such as \"10s\"", raw)
 		}
-		return setText(d, s)
+		return setText(f, s)
+	case *[]Peer:
+		peers, err := peersFromJSON(raw)
+		*f = peers
+		return err
 	}
 	return json.Unmarshal(raw, field)
 }
@@ -180,6 +185,18 @@ func setText(field any, v string) error {
 			return fmt.Errorf("%q is not a duration with a unit, such as \"10s\"", v)
 		}
 		*f = d
+	case *[]string:
+		items, err := splitList(v)
+		*f = items
+		return err
+	case *[]Peer:
+		items, err := splitList(v)
+		peers := make([]Peer, len(items))
+		for i := 0; i < len(items) && err == nil; i++ {
+			peers[i], err = parsePeer(items[i])
+		}
+		*f = peers
+		return err
 	default:
 		return fmt.Errorf("no way to set a %T", field)
 	}

@@ -34,7 +34,7 @@ func TestCheckPosture(t *testing.T) {
 			c.Security = Security{Enabled: tc.secured, AllowPlaintextRaft: tc.allow}
 			c.Cluster.Addr, c.Cluster.AdvertiseAddr = tc.addr, tc.advertise
 			got := ""
-			if err := c.CheckPosture(); err != nil {
+			if err := c.CheckPosture(false); err != nil {
 				got = err.Error()
 			}
 			for _, want := range tc.refusals {
@@ -60,7 +60,7 @@ func TestCheckPostureOfRaftTLS(t *testing.T) {
 				*f = "file.pem"
 			}
 		}
-		err := c.CheckPosture()
+		err := c.CheckPosture(false)
 		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
 			t.Errorf("%d files: got %v, want %q", files, err, want)
 		}

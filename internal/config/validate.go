@@ -30,7 +30,8 @@ func (p *problems) check(ok bool, format string, args ...any) {
 }
 
 // Validate checks the merged settings and reports every problem found, one per
-// line, each naming its key and both values.
+// line, each naming its key and both values. It completes what one setting takes from
+// another: the API port of peers that were named without one.
 func (c *Config) Validate() error {
 	var p problems
 	c.validateHTTP(&p)
@@ -80,8 +81,9 @@ func (c *Config) validateCluster(p *problems) {
 	checkAddr(p, "cluster.addr", cl.Addr)
 	p.check(distinct(cl.Addr, c.HTTP.Addr), "cluster.addr (%s) must differ from http.addr (%s)", cl.Addr, c.HTTP.Addr)
 	if cl.AdvertiseAddr != "" {
-		checkAddr(p, "cluster.advertise_addr", cl.AdvertiseAddr)
+		checkDialable(p, "cluster.advertise_addr", cl.AdvertiseAddr)
 	}
+	c.validatePeers(p)
 	p.check(validNodeID(cl.NodeID), "cluster.node_id %q: want 1 to %d of A-Z a-z 0-9 . _ -", cl.NodeID, nodeIDMax)
 	p.check(cl.SnapshotThreshold > 0, "cluster.raft_snapshot_threshold (%d) must be > 0", cl.SnapshotThreshold)
 	p.check(cl.SnapshotInterval >= snapshotIntervalMin, "cluster.raft_snapshot_interval (%v) must be >= %v", cl.SnapshotInterval, snapshotIntervalMin)

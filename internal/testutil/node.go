@@ -27,7 +27,13 @@ const (
 	nodeLogLinesMax  = 20_000 // kept of a node's log; the oldest go first
 )
 
+// BinaryVar names the variable with the path of a narad command that is built already.
+const BinaryVar = "NARAD_TEST_BINARY"
+
 var buildOnce = sync.OnceValues(func() (string, error) {
+	if bin := os.Getenv(BinaryVar); bin != "" {
+		return bin, nil
+	}
 	dir, err := os.MkdirTemp("", "narad-test-")
 	if err != nil {
 		return "", err
@@ -40,10 +46,13 @@ var buildOnce = sync.OnceValues(func() (string, error) {
 	return bin, nil
 })
 
-// Binary builds the narad command once per test process and returns its path.
+// Build builds the narad command once per test process and returns its path.
+func Build() (string, error) { return buildOnce() }
+
+// Binary is Build for a test.
 func Binary(t testing.TB) string {
 	t.Helper()
-	bin, err := buildOnce()
+	bin, err := Build()
 	if err != nil {
 		t.Fatalf("build cmd/narad: %v", err)
 	}
@@ -55,6 +64,8 @@ func Binary(t testing.TB) string {
 type Node struct {
 	t    testing.TB
 	Dir  string   // data directory
+	ID   string   // node id; NewNode sets n1
+	Addr string   // to listen on; NewNode sets a free port of the loopback
 	Env  []string // added to the environment, NAME=value
 	Wrap []string // command put before the binary, such as strace and its flags
 
@@ -69,7 +80,7 @@ type Node struct {
 // NewNode prepares a node; Start runs it. Whatever still runs at the end of the test
 // is killed.
 func NewNode(t testing.TB, dir string) *Node {
-	n := &Node{t: t, Dir: dir}
+	n := &Node{t: t, Dir: dir, ID: "n1", Addr: "127.0.0.1:0"}
 	t.Cleanup(func() {
 		n.Kill()
 		if t.Failed() {
@@ -91,7 +102,7 @@ func (n *Node) dumpLog() {
 // exits before.
 func (n *Node) Launch() bool {
 	n.t.Helper()
-	argv := append(append([]string{}, n.Wrap...), Binary(n.t), "serve", "--addr", "127.0.0.1:0", "--node-id", "n1", "--data-dir", n.Dir)
+	argv := append(append([]string{}, n.Wrap...), Binary(n.t), "serve", "--addr", n.Addr, "--node-id", n.ID, "--data-dir", n.Dir)
 	n.cmd = exec.Command(argv[0], argv[1:]...)
 	n.cmd.Env = append(append(os.Environ(), "NARAD_SECURITY_ENABLED=false", "NARAD_CLUSTER_ADDR=127.0.0.1:0"), n.Env...)
 	n.cmd.SysProcAttr = processGroup()

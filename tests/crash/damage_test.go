@@ -17,6 +17,7 @@ import (
 
 	"github.com/narad-mq/narad/client"
 	"github.com/narad-mq/narad/internal/testutil"
+	"github.com/narad-mq/narad/tests/ledger"
 )
 
 // Layout of a frame (internal/commitlog/DESIGN.md).
@@ -70,7 +71,7 @@ func newStock(t *testing.T, records int64, size func(offset int64) int) *stock {
 	l.create(client.CreateTopic{VisibilityTimeoutMS: (10 * time.Minute).Milliseconds()})
 	s := &stock{t: t, dir: l.node.Dir}
 	for o := range records {
-		s.payloads = append(s.payloads, newMessage(fmt.Sprintf("m-%d", o), size(o)))
+		s.payloads = append(s.payloads, ledger.Payload(fmt.Sprintf("m-%d", o), size(o)))
 		if err := l.client().Produce(t.Context(), l.topic, client.Message{Payload: s.payloads[o], Pin: client.Partition(0)}); err != nil {
 			t.Fatal(err)
 		}
@@ -300,7 +301,7 @@ var regions = map[string]struct{ pos, bit int }{
 // of the newest segment. The record is never served, its offset is reported, its
 // neighbours and the offsets to come are as they were.
 func TestF20F22FlippedBitInEachRegion(t *testing.T) {
-	s := newStock(t, 12, func(int64) int { return bodyMin })
+	s := newStock(t, 12, func(int64) int { return ledger.BodyMin })
 	b, err := os.ReadFile(s.segment(s.dir, -1))
 	if err != nil {
 		t.Fatal(err)

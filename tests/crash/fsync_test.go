@@ -12,6 +12,7 @@ import (
 
 	"github.com/narad-mq/narad/client"
 	"github.com/narad-mq/narad/internal/testutil"
+	"github.com/narad-mq/narad/tests/ledger"
 )
 
 // newest is the path of the file with the highest name that matches, in the order of
@@ -54,13 +55,13 @@ func TestF12FailedFsyncOfTheWALLatches(t *testing.T) {
 	l := newLoad(t, t.TempDir())
 	l.boot()
 	l.create(client.CreateTopic{})
-	l.mustSend("before", 50, bodyMin, client.AnyPartition)
+	l.mustSend("before", 50, ledger.BodyMin, client.AnyPartition)
 
 	trace := l.node.Trace("-P", l.walSegment(), "-e", "trace=fdatasync,fsync", "-e", "inject=fdatasync,fsync:error=EIO")
-	err := l.send(l.client(), "hit", bodyMin, client.AnyPartition)
+	err := l.send(l.client(), "hit", ledger.BodyMin, client.AnyPartition)
 	refusal(t, "produce whose fsync fails", err, http.StatusInternalServerError, "internal", "produce failed")
 	for i := range 20 {
-		if l.send(l.client(), fmt.Sprintf("latched-%d", i), bodyMin, client.AnyPartition) == nil {
+		if l.send(l.client(), fmt.Sprintf("latched-%d", i), ledger.BodyMin, client.AnyPartition) == nil {
 			t.Fatal("a produce was accepted after an fsync had failed")
 		}
 	}
@@ -68,7 +69,7 @@ func TestF12FailedFsyncOfTheWALLatches(t *testing.T) {
 		t.Errorf("%d fsyncs of the WAL segment failed, want 1: a failed one is never retried", n)
 	}
 	trace.Detach()
-	if l.send(l.client(), "healed", bodyMin, client.AnyPartition) == nil {
+	if l.send(l.client(), "healed", ledger.BodyMin, client.AnyPartition) == nil {
 		t.Fatal("a produce was accepted once the disk worked again, without a restart")
 	}
 	if v := l.metric("narad_ingress_wal_failed"); v != 1 {
@@ -83,7 +84,7 @@ func TestF12FailedFsyncOfTheWALLatches(t *testing.T) {
 	l.settle() // consumes and acks go on
 	l.crash()
 	l.boot()
-	l.mustSend("after", 10, bodyMin, client.AnyPartition)
+	l.mustSend("after", 10, ledger.BodyMin, client.AnyPartition)
 	l.drain()
 }
 
@@ -91,7 +92,7 @@ func TestF12FailedFsyncOfTheWALLatches(t *testing.T) {
 func (l *load) poison(partition int) *testutil.Tracer {
 	l.t.Helper()
 	trace := l.node.Trace("-P", l.logSegment(partition), "-e", "trace=fdatasync,fsync", "-e", "inject=fdatasync,fsync:error=EIO")
-	l.mustSend("poisoned", 10, bodyMin, partition)
+	l.mustSend("poisoned", 10, ledger.BodyMin, partition)
 	testutil.Eventually(l.t, patience, func() bool {
 		return l.node.Logged("storage: fsync failed; log poisoned until reopened", "input/output error", filepath.Base(l.partitionDir(partition)))
 	}, "the partition's log to be poisoned")
@@ -105,7 +106,7 @@ func TestF12PoisonedPartitionDeliversAfterRestart(t *testing.T) {
 	l := newLoad(t, t.TempDir())
 	l.boot()
 	l.create(client.CreateTopic{})
-	l.mustSend("before", 30, bodyMin, client.AnyPartition)
+	l.mustSend("before", 30, ledger.BodyMin, client.AnyPartition)
 	l.settle()
 	l.poison(0)
 	l.crash()
@@ -122,14 +123,14 @@ func TestF12PoisonedPartitionIsReroutedAround(t *testing.T) {
 	l.boot()
 	l.create(client.CreateTopic{})
 	for p := range 3 {
-		l.mustSend(fmt.Sprintf("before-%d", p), 10, bodyMin, p)
+		l.mustSend(fmt.Sprintf("before-%d", p), 10, ledger.BodyMin, p)
 	}
 	l.waitVisible(0, 10)
 	trace := l.poison(0)
 	if d, ok, err := l.client().Read(t.Context(), l.topic, 0, 3); err != nil || !ok {
 		t.Errorf("replay of a record the poisoned partition had made visible: %v, %v, %v", d.Offset, ok, err)
 	}
-	l.mustSend("beside", 10, bodyMin, 1)
+	l.mustSend("beside", 10, ledger.BodyMin, 1)
 	l.waitVisible(1, 20)
 	if l.node.Logged("rerouting produce records") {
 		t.Error("the poisoned partition was routed around before its grace was over")
@@ -150,7 +151,7 @@ func TestF12PoisonedPartitionIsReroutedAround(t *testing.T) {
 	trace.Detach()
 	l.crash()
 	l.boot()
-	l.mustSend("after", 10, bodyMin, 0)
+	l.mustSend("after", 10, ledger.BodyMin, 0)
 	l.waitVisible(0, 20)
 	l.drain()
 }
@@ -194,11 +195,11 @@ func TestF19LostWriteIsCaughtByReadBack(t *testing.T) {
 	l := newLoad(t, t.TempDir())
 	l.boot()
 	l.create(client.CreateTopic{})
-	l.mustSend("before", 10, bodyMin, 0)
+	l.mustSend("before", 10, ledger.BodyMin, 0)
 	l.waitVisible(0, 10)
 	// The first 40 bytes of each thread's first write are lost: a header and a little.
 	trace := l.node.Trace("-P", l.logSegment(0), "-e", "trace=pwrite64", "-e", "inject=pwrite64:retval=40:when=1")
-	l.mustSend("lost", 5, bodyMin, 0)
+	l.mustSend("lost", 5, ledger.BodyMin, 0)
 	testutil.Eventually(t, patience, func() bool { return l.node.Logged("did not read back as written") }, "the lost write to be found")
 	if n := trace.Injected("pwrite64("); n == 0 {
 		t.Error("no write was lost")
@@ -211,7 +212,7 @@ func TestF19LostWriteIsCaughtByReadBack(t *testing.T) {
 			t.Errorf("offset %d: %v, %v", o, ok, err)
 			continue
 		}
-		l.ledger.deliver(d, time.Now(), 0)
+		l.ledger.Deliver(d, time.Now())
 	}
 	if _, ok, err := l.client().Read(t.Context(), l.topic, 0, 15); ok || err != nil {
 		t.Errorf("offset 15 exists (%v, %v): a lost write was stored twice", ok, err)

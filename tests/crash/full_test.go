@@ -18,6 +18,7 @@ import (
 
 	"github.com/narad-mq/narad/client"
 	"github.com/narad-mq/narad/internal/testutil"
+	"github.com/narad-mq/narad/tests/ledger"
 )
 
 // volumeBytes is the disk of the tests that fill it: room for a few WAL segments.
@@ -135,7 +136,7 @@ func TestF14ReserveRefusesProducesAndRecovers(t *testing.T) {
 	if _, err := l.client().CreateTopic(ctx, client.CreateTopic{Name: "bulk"}); err != nil {
 		t.Fatal(err)
 	}
-	l.mustSend("before", 30, bodyMin, client.AnyPartition)
+	l.mustSend("before", 30, ledger.BodyMin, client.AnyPartition)
 
 	for _, err := range l.fill("bulk") {
 		refusal(t, "produce on a full disk", err, http.StatusServiceUnavailable, "disk_reserve", "disk almost full")
@@ -145,7 +146,7 @@ func TestF14ReserveRefusesProducesAndRecovers(t *testing.T) {
 	n := 0
 	testutil.Eventually(t, patience, func() bool {
 		n++
-		err := l.send(l.client(), fmt.Sprintf("last-%d", n), bodyMin, client.AnyPartition)
+		err := l.send(l.client(), fmt.Sprintf("last-%d", n), ledger.BodyMin, client.AnyPartition)
 		if err == nil {
 			return false
 		}
@@ -170,9 +171,9 @@ func TestF14ReserveRefusesProducesAndRecovers(t *testing.T) {
 	}
 	testutil.Eventually(t, patience, func() bool {
 		n++
-		return l.send(l.client(), fmt.Sprintf("after-%d", n), bodyMin, client.AnyPartition) == nil
+		return l.send(l.client(), fmt.Sprintf("after-%d", n), ledger.BodyMin, client.AnyPartition) == nil
 	}, "produce to be accepted after a topic was deleted")
-	l.mustSend("again", 30, bodyMin, client.AnyPartition)
+	l.mustSend("again", 30, ledger.BodyMin, client.AnyPartition)
 	l.settle()
 	if left := temps(t, l.node.Dir); len(left) > 0 {
 		t.Errorf("O12: temporary files left: %v", left)
@@ -194,7 +195,7 @@ func TestF14WithoutReserveLatchesAndLosesNothing(t *testing.T) {
 	}
 	l.boot()
 	l.create(client.CreateTopic{})
-	l.mustSend("before", 30, bodyMin, client.AnyPartition)
+	l.mustSend("before", 30, ledger.BodyMin, client.AnyPartition)
 	for i := 0; ; i++ {
 		if err := l.send(l.client(), fmt.Sprintf("big-%d", i), 512<<10, client.AnyPartition); err != nil {
 			refusal(t, "produce at the end of the disk", err, http.StatusInternalServerError, "internal", "produce failed")
@@ -202,7 +203,7 @@ func TestF14WithoutReserveLatchesAndLosesNothing(t *testing.T) {
 		}
 	}
 	for i := range 20 {
-		if l.send(l.client(), fmt.Sprintf("latched-%d", i), bodyMin, client.AnyPartition) == nil {
+		if l.send(l.client(), fmt.Sprintf("latched-%d", i), ledger.BodyMin, client.AnyPartition) == nil {
 			t.Fatal("a produce was accepted after the WAL had failed")
 		}
 	}
@@ -237,12 +238,12 @@ func TestF14WithoutReserveLatchesAndLosesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	testutil.Eventually(t, patience, alter, "metadata to be changed after space returned")
-	if l.send(l.client(), "latched still", bodyMin, client.AnyPartition) == nil {
+	if l.send(l.client(), "latched still", ledger.BodyMin, client.AnyPartition) == nil {
 		t.Error("space returned, and a failed WAL accepted a produce without a restart")
 	}
 	l.crash()
 	l.boot()
-	l.mustSend("after", 10, bodyMin, client.AnyPartition)
+	l.mustSend("after", 10, ledger.BodyMin, client.AnyPartition)
 	l.drain()
 	if left := temps(t, l.node.Dir); len(left) > 0 {
 		t.Errorf("O12: temporary files left: %v", left)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/narad-mq/narad/client"
 	"github.com/narad-mq/narad/internal/testutil"
+	"github.com/narad-mq/narad/tests/ledger"
 )
 
 // logLinesMax is what a minute or less of trouble may write to the log: operators are
@@ -43,7 +44,7 @@ func TestF17FileTooLarge(t *testing.T) {
 	if _, err := l.client().CreateTopic(t.Context(), client.CreateTopic{Name: "bulk"}); err != nil {
 		t.Fatal(err)
 	}
-	l.mustSend("before", 30, bodyMin, client.AnyPartition)
+	l.mustSend("before", 30, ledger.BodyMin, client.AnyPartition)
 	for _, err := range l.fill("bulk") {
 		refusal(t, "produce past the file size limit", err, http.StatusInternalServerError, "internal", "produce failed")
 	}
@@ -60,7 +61,7 @@ func TestF17FileTooLarge(t *testing.T) {
 	l.crash()
 	l.node.Wrap = nil
 	l.boot()
-	l.mustSend("after", 30, bodyMin, client.AnyPartition)
+	l.mustSend("after", 30, ledger.BodyMin, client.AnyPartition)
 	l.drain()
 }
 
@@ -83,7 +84,7 @@ func TestF17TooManyOpenFiles(t *testing.T) {
 	// The client's connection was there before; new ones are not accepted now.
 	accepted := 0
 	for i := range 2 * partitions {
-		if l.send(l.client(), fmt.Sprintf("crowded-%d", i), bodyMin, i%partitions) == nil {
+		if l.send(l.client(), fmt.Sprintf("crowded-%d", i), ledger.BodyMin, i%partitions) == nil {
 			accepted++
 		}
 	}
@@ -92,7 +93,7 @@ func TestF17TooManyOpenFiles(t *testing.T) {
 		_ = c.Close()
 	}
 	testutil.Eventually(t, patience, l.node.Ready, "the node to answer after the crowd left")
-	l.mustSend("later", 10, bodyMin, 0)
+	l.mustSend("later", 10, ledger.BodyMin, 0)
 	if n := len(l.node.LogLines()); n > logLinesMax {
 		t.Errorf("%d lines of log", n)
 	}
@@ -112,7 +113,7 @@ func TestF17ReadOnlyDataDirectory(t *testing.T) {
 	}
 	l.boot()
 	l.create(client.CreateTopic{})
-	l.mustSend("before", 30, bodyMin, client.AnyPartition)
+	l.mustSend("before", 30, ledger.BodyMin, client.AnyPartition)
 	l.crash()
 	release := testutil.ReadOnly(t, l.node.Dir)
 	before := len(l.node.LogLines())

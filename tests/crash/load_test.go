@@ -13,6 +13,7 @@ import (
 
 	"github.com/narad-mq/narad/client"
 	"github.com/narad-mq/narad/internal/testutil"
+	"github.com/narad-mq/narad/tests/ledger"
 )
 
 // Windows the tests hold the node to.
@@ -34,7 +35,7 @@ const (
 type load struct {
 	t      *testing.T
 	node   *testutil.Node
-	ledger *ledger
+	ledger *ledger.Ledger
 	topic  string
 	url    atomic.Pointer[string] // of the node as it runs now
 	stop   chan struct{}          // closed to end the workers
@@ -46,7 +47,7 @@ func newLoad(t *testing.T, dir string) *load {
 	if testing.Short() {
 		t.Skip("runs the real binary for seconds")
 	}
-	l := &load{t: t, node: testutil.NewNode(t, dir), ledger: newLedger(), topic: "orders"}
+	l := &load{t: t, node: testutil.NewNode(t, dir), ledger: ledger.New(ledger.Windows{Ack: ackWindow}), topic: "orders"}
 	l.own.l = l
 	return l
 }
@@ -66,7 +67,7 @@ func (l *load) follow() {
 // crash kills the node, whatever it is doing.
 func (l *load) crash() {
 	l.node.Kill()
-	l.ledger.killed(time.Now())
+	l.ledger.Killed(time.Now())
 }
 
 // create makes the load's topic.
@@ -100,10 +101,9 @@ func (l *load) halt() {
 // flow waits until n more messages were accepted.
 func (l *load) flow(n int) {
 	l.t.Helper()
-	_, before, _, _, _ := l.ledger.counts()
+	before := l.ledger.Counts().Accepted
 	testutil.Eventually(l.t, patience, func() bool {
-		_, accepted, _, _, _ := l.ledger.counts()
-		return accepted >= before+n
+		return l.ledger.Counts().Accepted >= before+n
 	}, fmt.Sprintf("%d messages to be accepted", n))
 }
 
@@ -150,12 +150,12 @@ func (l *load) client() *client.Client { return l.own.get() }
 
 // send produces one message and notes the answer.
 func (l *load) send(c *client.Client, id string, size, partition int) error {
-	m := client.Message{Payload: l.ledger.sending(id, size), Pin: client.Partition(partition)}
+	m := client.Message{Payload: l.ledger.Sending(id, size), Pin: client.Partition(partition)}
 	if partition == client.AnyPartition {
 		m.Key = []byte(id)
 	}
 	err := c.Produce(context.Background(), l.topic, m)
-	l.ledger.answered(err, id)
+	l.ledger.Answered(err, id)
 	return err
 }
 
@@ -164,10 +164,10 @@ func (l *load) sendBatch(c *client.Client, prefix string, n, partition int) erro
 	ids, ms := make([]string, n), make([]client.Message, n)
 	for i := range n {
 		ids[i] = fmt.Sprintf("%s-%d", prefix, i)
-		ms[i] = client.Message{Payload: l.ledger.sending(ids[i], bodyMin), Pin: client.Partition(partition)}
+		ms[i] = client.Message{Payload: l.ledger.Sending(ids[i], ledger.BodyMin), Pin: client.Partition(partition)}
 	}
 	err := c.ProduceBatch(context.Background(), l.topic, ms)
-	l.ledger.answered(err, ids...)
+	l.ledger.Answered(err, ids...)
 	return err
 }
 
@@ -188,7 +188,7 @@ func (l *load) produce(worker int) {
 		name := fmt.Sprintf("w%d-%d-%d", worker, time.Now().UnixNano(), i)
 		var err error
 		if worker%2 == 0 {
-			err = l.send(f.get(), name, bodyMin, client.AnyPartition)
+			err = l.send(f.get(), name, ledger.BodyMin, client.AnyPartition)
 		} else {
 			err = l.sendBatch(f.get(), name, 20, client.AnyPartition)
 		}
@@ -223,12 +223,12 @@ func (l *load) consumeOnce(c *client.Client, batch bool, ack func() bool) (int, 
 		return 0, err
 	}
 	for _, d := range ds {
-		id := l.ledger.deliver(d, began, ackWindow)
+		id := l.ledger.Deliver(d, began)
 		if id == "" || !ack() {
 			continue
 		}
 		if sent := time.Now(); c.Ack(ctx, l.topic, d.Handle) == nil {
-			l.ledger.acked(id, d, sent)
+			l.ledger.Acked(id, d, sent)
 		}
 	}
 	return len(ds), nil
@@ -238,7 +238,7 @@ func (l *load) consumeOnce(c *client.Client, batch bool, ack func() bool) (int, 
 func (l *load) settle() {
 	l.t.Helper()
 	deadline := time.Now().Add(drainTimeout)
-	for l.ledger.unacked() > 0 && time.Now().Before(deadline) {
+	for l.ledger.Unacked() > 0 && time.Now().Before(deadline) {
 		if _, err := l.consumeOnce(l.client(), true, func() bool { return true }); err != nil {
 			l.t.Fatalf("drain: %v", err)
 		}
@@ -249,13 +249,13 @@ func (l *load) settle() {
 func (l *load) drain() {
 	l.t.Helper()
 	l.settle()
-	if lost := l.ledger.undelivered(); len(lost) > 0 {
+	if lost := l.ledger.Undelivered(); len(lost) > 0 {
 		l.t.Errorf("O1: %d accepted messages were never delivered, such as %v", len(lost), lost[:min(5, len(lost))])
 	}
-	if n := l.ledger.unacked(); n > 0 {
+	if n := l.ledger.Unacked(); n > 0 {
 		l.t.Errorf("O8: %d accepted messages could not be acked within %v", n, drainTimeout)
 	}
-	for _, p := range l.ledger.problems {
+	for _, p := range l.ledger.Problems() {
 		l.t.Error(p)
 	}
 	if n := len(l.node.LogLines("panic")); n > 0 {

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/narad-mq/narad/internal/testutil"
+	"github.com/narad-mq/narad/tests/ledger"
 )
 
 // digest is a hash of every file under the directories: names and contents.
@@ -72,7 +73,7 @@ func zeroed(b []byte) []byte { return make([]byte, len(b)) }
 // F27 with O13: the metadata of the only node is damaged. It refuses to start, says
 // what is wrong, and touches no topic data; with the file put back everything is there.
 func TestF27DamagedMetadataRefusesToStart(t *testing.T) {
-	s := newStock(t, 12, func(int64) int { return bodyMin })
+	s := newStock(t, 12, func(int64) int { return ledger.BodyMin })
 	whole := func(names ...string) func(*testing.T, string) {
 		return func(t *testing.T, meta string) {
 			for _, name := range names {
@@ -120,7 +121,7 @@ func TestF27DamagedMetadataRefusesToStart(t *testing.T) {
 // F27 with O1: the raft log holds every entry since the start, so it rebuilds a lost
 // or emptied database.
 func TestF27LostDatabaseIsRebuiltFromTheLog(t *testing.T) {
-	s := newStock(t, 12, func(int64) int { return bodyMin })
+	s := newStock(t, 12, func(int64) int { return ledger.BodyMin })
 	for name, lose := range map[string]func(string) error{
 		"deleted": os.Remove,
 		"emptied": func(name string) error { return os.Truncate(name, 0) },
@@ -141,7 +142,7 @@ func TestF27LostDatabaseIsRebuiltFromTheLog(t *testing.T) {
 // F27 with O13: one bit of the topic's id in the database. The node does not take the
 // topic's data for a deleted topic's, and remove it.
 func TestF27FlippedBitInATopicRecord(t *testing.T) {
-	s := newStock(t, 12, func(int64) int { return bodyMin })
+	s := newStock(t, 12, func(int64) int { return ledger.BodyMin })
 	id := bytes.TrimSpace(read(t, filepath.Join(s.dir, "topics", stockTopic, "incarnation")))
 	dir := s.copy(t)
 	flipped := 0

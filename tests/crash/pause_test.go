@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/narad-mq/narad/client"
+	"github.com/narad-mq/narad/tests/ledger"
 )
 
 // F29 with O3 O4: the process is stopped for longer than its leases live, and goes on.
@@ -18,7 +19,7 @@ func TestF29PausedLongerThanALease(t *testing.T) {
 	l := newLoad(t, t.TempDir())
 	l.boot()
 	l.create(client.CreateTopic{})
-	l.mustSend("m", count, bodyMin, client.AnyPartition)
+	l.mustSend("m", count, ledger.BodyMin, client.AnyPartition)
 	held := l.takeAll(count)
 
 	if err := l.node.Signal(syscall.SIGSTOP); err != nil {
@@ -41,9 +42,9 @@ func TestF29PausedLongerThanALease(t *testing.T) {
 	if time.Since(woke) > visibility {
 		t.Skipf("taking %d messages took longer than a lease on this machine", count)
 	}
-	seen := map[place]bool{}
+	seen := map[ledger.Place]bool{}
 	for _, d := range second {
-		at := place{d.Partition, d.Offset}
+		at := ledger.Place{Partition: d.Partition, Offset: d.Offset}
 		if seen[at] {
 			t.Errorf("O4: partition %d offset %d was granted twice within one lease", d.Partition, d.Offset)
 		}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/narad-mq/narad/client"
 	"github.com/narad-mq/narad/internal/testutil"
+	"github.com/narad-mq/narad/tests/ledger"
 )
 
 const (
@@ -58,8 +59,8 @@ func (p *past) ends() (reborn func()) {
 func (p *past) delivered(payload []byte, began time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	var m message
-	if err := json.Unmarshal(payload, &m); err != nil || m.Body != bodyOf(m.ID, bodyMin) {
+	var m ledger.Message
+	if err := json.Unmarshal(payload, &m); err != nil || m.Body != ledger.Body(m.ID, ledger.BodyMin) {
 		p.bad = append(p.bad, fmt.Sprintf("O2: delivered bytes are no message of ours: %.100q", payload))
 		return
 	}
@@ -101,7 +102,7 @@ func TestF47RecreatedTopicStartsEmpty(t *testing.T) {
 		// A life begins with nothing settled: a position of an earlier one would hide its
 		// first messages.
 		id := fmt.Sprintf("first-%d", life)
-		if err := l.client().Produce(t.Context(), l.topic, client.Message{Payload: newMessage(id, bodyMin), Pin: client.Partition(0)}); err != nil {
+		if err := l.client().Produce(t.Context(), l.topic, client.Message{Payload: ledger.Payload(id, ledger.BodyMin), Pin: client.Partition(0)}); err != nil {
 			t.Fatalf("life %d: first produce: %v", life, err)
 		}
 		p.accepted(id)
@@ -182,7 +183,7 @@ func (l *load) produceForLife(p *past, worker int) {
 	f := follower{l: l}
 	for i := 0; l.running(); i++ {
 		id := fmt.Sprintf("w%d-%d", worker, i)
-		err := f.get().Produce(context.Background(), l.topic, client.Message{Payload: newMessage(id, bodyMin), Key: []byte(id)})
+		err := f.get().Produce(context.Background(), l.topic, client.Message{Payload: ledger.Payload(id, ledger.BodyMin), Key: []byte(id)})
 		if err != nil {
 			l.pause()
 			continue

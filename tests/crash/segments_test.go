@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+
+	"github.com/narad-mq/narad/tests/ledger"
 )
 
 // The stock of three segments: two sealed ones, each with small records before the big
@@ -23,7 +25,7 @@ func threeSegments(offset int64) int {
 	if offset < 2*segmentRecords && offset%segmentRecords >= smallRecords {
 		return bigSize
 	}
-	return bodyMin
+	return ledger.BodyMin
 }
 
 // segmentsCase is one kind of damage to a partition of several segments.
@@ -192,7 +194,7 @@ func names(t *testing.T, dir string) (out []string) {
 // is reported by range, answers 410 once there are records behind it, and its offsets are
 // never given out again.
 func TestF24MissingEndIsReportedAndNotReused(t *testing.T) {
-	s := newStock(t, 12, func(int64) int { return bodyMin })
+	s := newStock(t, 12, func(int64) int { return ledger.BodyMin })
 	for name, change := range map[string]struct {
 		do   func(t *testing.T, name string, fs []frame)
 		from int64
@@ -230,7 +232,7 @@ func TestF24MissingEndIsReportedAndNotReused(t *testing.T) {
 
 // F24 with O1: zeros behind the last record are no damage; they are cut.
 func TestF24ExtendedWithZeros(t *testing.T) {
-	s := newStock(t, 6, func(int64) int { return bodyMin })
+	s := newStock(t, 6, func(int64) int { return ledger.BodyMin })
 	dir := s.copy(t)
 	damage(t, s.segment(dir, -1), func(b []byte) []byte { return append(b, make([]byte, 3*pageBytes)...) })
 	v := s.visit(t, dir, lost{})

@@ -32,7 +32,7 @@ func TestC6GracefulStopForgetsNoAck(t *testing.T) {
 	}
 	l.halt()
 	l.drain()
-	if _, _, _, _, late := l.ledger.counts(); late != 0 {
+	if late := l.ledger.Counts().Late; late != 0 {
 		t.Errorf("O3: %d acked messages came back", late)
 	}
 	if v, ok := l.node.Metric("narad_ingress_dispatch_backlog_records"); ok && v != 0 {
@@ -86,7 +86,7 @@ func TestF11SecondSignalEndsAtOnce(t *testing.T) {
 	if took := time.Since(began); took > 3*time.Second {
 		t.Errorf("the second signal took %v", took)
 	}
-	l.ledger.killed(time.Now())
+	l.ledger.Killed(time.Now())
 	l.boot()
 	l.flow(100)
 	l.halt()
@@ -110,7 +110,7 @@ func TestF11KilledDuringGracefulStop(t *testing.T) {
 		if l.node.Wait(patience) != 0 {
 			died++
 		}
-		l.ledger.killed(time.Now())
+		l.ledger.Killed(time.Now())
 		l.boot()
 	}
 	l.drain()

@@ -19,7 +19,7 @@ func killAt(call string, n int) []string {
 func (l *load) exited() {
 	l.t.Helper()
 	l.node.Wait(patience)
-	l.ledger.killed(time.Now())
+	l.ledger.Killed(time.Now())
 }
 
 // F1 F2 F8 with O1 O2 O3 O5: the node dies on entering a system call of each kind that
@@ -119,7 +119,7 @@ func TestF6KilledInRecovery(t *testing.T) {
 		}
 	}
 	l.node.Wrap = nil
-	l.ledger.killed(time.Now())
+	l.ledger.Killed(time.Now())
 	l.boot()
 	l.flow(100)
 	l.halt()

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/narad-mq/narad/client"
+	"github.com/narad-mq/narad/tests/ledger"
 )
 
 // F27 with O1 O13: a record in the middle of the ingress WAL is damaged and still to be
@@ -17,7 +18,7 @@ func TestF27DamagedWALRefusesToStart(t *testing.T) {
 	l := newLoad(t, t.TempDir())
 	l.boot()
 	l.create(client.CreateTopic{})
-	l.mustSend("m", 50, bodyMin, client.AnyPartition)
+	l.mustSend("m", 50, ledger.BodyMin, client.AnyPartition)
 	l.crash()
 	segment := l.walSegment()
 	// Without a checkpoint all of the WAL is dispatched again.
@@ -25,7 +26,7 @@ func TestF27DamagedWALRefusesToStart(t *testing.T) {
 		t.Fatal(err)
 	}
 	b := read(t, segment)
-	at := bytes.Index(b, []byte(bodyOf("m-20", bodyMin)))
+	at := bytes.Index(b, []byte(ledger.Body("m-20", ledger.BodyMin)))
 	frame := bytes.LastIndex(b[:at], []byte("NWF1"))
 	if at < 0 || frame < 0 {
 		t.Fatal("the WAL does not hold the message")

@@ -47,6 +47,16 @@ var (
 	ErrUnreadable = errors.New("record is unreadable")
 	// ErrNotOwner: this node does not own the partition, or a handoff froze it.
 	ErrNotOwner = errors.New("this node does not own the requested partition")
+	// ErrOwnerDown: membership calls the owner of the partition dead, so it was not asked;
+	// nothing was applied.
+	ErrOwnerDown = errors.New("partition owner is down; retry later")
+	// ErrOwnerUnreachable: a consume or read went to the owner of the partition and no
+	// answer came.
+	ErrOwnerUnreachable = errors.New("the partition owner did not answer; retry")
+	// ErrAckNotDelivered: a settlement never left this node; nothing was applied.
+	ErrAckNotDelivered = errors.New("the ack did not reach the partition owner and was not applied; retry")
+	// ErrAckUnanswered: a settlement was sent and no answer came; it may have been applied.
+	ErrAckUnanswered = errors.New("the partition owner did not answer; the ack may have been applied; retry")
 	// ErrIncarnation: records accepted for another life of the topic's name.
 	ErrIncarnation = errors.New("records were accepted for another topic incarnation")
 	// ErrUnavailable: the control plane cannot answer now (no leader, not caught up).

@@ -58,6 +58,14 @@ func (s *Store) LedFor() time.Duration {
 // server; nil when the last one did, or none failed in the last 12 s.
 func (s *Store) HeartbeatFailing(id string) error { return s.transport.failing(raft.ServerID(id)) }
 
+// Answers is whether a server, at the address the configuration has for it, has
+// answered this node's heartbeats, as the leader, in the last 2 s. Where HeartbeatFailing
+// takes up to the transport's 10 s to notice a server that drops packets, this one
+// needs the answer.
+func (s *Store) Answers(server Server) bool {
+	return s.transport.answers(raft.ServerID(server.ID), raft.ServerAddress(server.Addr))
+}
+
 // AddNonvoter stages a server: it receives every entry and does not vote. One that
 // is in the configuration already keeps its vote and gets the address. A joiner of
 // an older release than the cluster is refused with ErrOlderRelease; entryTypes is

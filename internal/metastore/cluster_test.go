@@ -94,8 +94,8 @@ func (c *cluster) options(i int) Options {
 		Dir: c.nodes[i].dir, NodeID: c.nodes[i].id, BindAddr: "127.0.0.1:0", Advertise: c.addr(i), APIAddr: c.nodes[i].id + ":7942",
 		Build: "v3.2.0", TrailingLogs: DefaultTrailingLogs,
 		Forwarder: clusterPeers{c, i}, Reader: clusterPeers{c, i},
-		dial: func(addr string, timeout time.Duration) (net.Conn, error) { return c.dial(i, addr, timeout) },
-		tune: func(conf *raft.Config) {
+		Dial: func(addr string, timeout time.Duration) (net.Conn, error) { return c.dial(i, addr, timeout) },
+		Tune: func(conf *raft.Config) {
 			conf.HeartbeatTimeout, conf.ElectionTimeout, conf.LeaderLeaseTimeout = 300*time.Millisecond, 300*time.Millisecond, 200*time.Millisecond
 			conf.CommitTimeout = 10 * time.Millisecond
 		},

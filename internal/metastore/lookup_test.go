@@ -86,11 +86,19 @@ func TestProgressWakesWhoWaits(t *testing.T) {
 	}
 }
 
+// watchedTransport is a transport that carries nothing, for what it notes.
+func watchedTransport(clk clock.Clock) *transport {
+	return &transport{
+		clock: clk, failures: map[raft.ServerID]error{}, failedAt: map[raft.ServerID]time.Time{},
+		answered: map[raft.ServerID]answer{},
+	}
+}
+
 // A heartbeat that failed counts for 12 s, unless a later one succeeds.
 func TestHeartbeatFailureCountsFor12Seconds(t *testing.T) {
 	clk := clock.NewFake(time.Unix(1000, 0))
-	w := &transport{clock: clk, failures: map[raft.ServerID]error{}, failedAt: map[raft.ServerID]time.Time{}}
-	w.heard("b", ErrStopped)
+	w := watchedTransport(clk)
+	w.heard("b", "b:1", ErrStopped)
 	clk.Advance(heartbeatFailing - 1)
 	if w.failing("b") == nil || w.failing("c") != nil {
 		t.Error("within 12 s it counts, and for nobody else")
@@ -99,12 +107,12 @@ func TestHeartbeatFailureCountsFor12Seconds(t *testing.T) {
 	if err := w.failing("b"); err != nil {
 		t.Errorf("after 12 s: %v", err)
 	}
-	w.heard("b", ErrStopped)
-	w.heard("b", nil)
+	w.heard("b", "b:1", ErrStopped)
+	w.heard("b", "b:1", nil)
 	if err := w.failing("b"); err != nil {
 		t.Errorf("after a success: %v", err)
 	}
-	w.heard("b", ErrStopped)
+	w.heard("b", "b:1", ErrStopped)
 	w.forget()
 	if err := w.failing("b"); err != nil {
 		t.Errorf("from an earlier term: %v", err)

@@ -65,8 +65,8 @@ type Options struct {
 	// cluster of its own; an error refuses that.
 	Bootstrap func() error
 
-	dial func(addr string, timeout time.Duration) (net.Conn, error) // nil = TCP; for tests
-	tune func(*raft.Config)                                         // nil = as set here; for tests
+	Dial func(addr string, timeout time.Duration) (net.Conn, error) // nil = TCP; for tests
+	Tune func(*raft.Config)                                         // nil = as set here; for tests
 }
 
 func (o *Options) setDefaults() error {
@@ -321,8 +321,8 @@ func (s *Store) startRaft(o Options, rd raftDisk, action restartAction, logger h
 	conf.TrailingLogs = o.TrailingLogs
 	conf.NoSnapshotRestoreOnStart = action != restoreSnapshot
 	conf.NoLegacyTelemetry = true
-	if o.tune != nil {
-		o.tune(conf)
+	if o.Tune != nil {
+		o.Tune(conf)
 	}
 	if err := bootstrap(o, rd, s.stream.advertise); err != nil {
 		return fmt.Errorf("bootstrap raft: %w", err)

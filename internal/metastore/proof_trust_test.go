@@ -19,8 +19,8 @@ func TestDoubleKillConfirmsNothingBeforeTheBarrier(t *testing.T) {
 	t.Parallel()
 	var patient [3]bool // never stands for election by itself
 	c := newCluster(t, 3, func(i int, o *Options) {
-		tune := o.tune
-		o.tune = func(conf *raft.Config) {
+		tune := o.Tune
+		o.Tune = func(conf *raft.Config) {
 			tune(conf)
 			if patient[i] {
 				conf.HeartbeatTimeout, conf.ElectionTimeout = clusterWait, clusterWait

@@ -45,7 +45,7 @@ func newStream(o Options) (*stream, error) {
 		}
 		advertise = l.Addr().String()
 	}
-	s := &stream{Listener: newTracker(l), advertise: advertise, dial: o.dial, tls: secure}
+	s := &stream{Listener: newTracker(l), advertise: advertise, dial: o.Dial, tls: secure}
 	if s.dial == nil {
 		s.dial = func(addr string, timeout time.Duration) (net.Conn, error) {
 			return net.DialTimeout("tcp", addr, timeout)

@@ -15,6 +15,10 @@ import (
 // (spec/cluster-and-network section 9).
 const heartbeatFailing = 12 * time.Second
 
+// heartbeatFresh is how long an answered heartbeat shows that a peer can be reached.
+// Leaders send one to each peer every 100 to 200 ms.
+const heartbeatFresh = 2 * time.Second
+
 // transport is Raft's network transport, watched: it notes the highest commit index
 // a leader told this node, and the outcome of this node's heartbeats as a leader.
 type transport struct {
@@ -27,15 +31,23 @@ type transport struct {
 	closeErr  error
 	wg        sync.WaitGroup
 
-	mu       sync.Mutex              // guards failures
+	mu       sync.Mutex              // guards all below
 	failures map[raft.ServerID]error // of the last heartbeat, by peer
 	failedAt map[raft.ServerID]time.Time
+	answered map[raft.ServerID]answer // of the last heartbeat that succeeded
+}
+
+// answer is a heartbeat that succeeded: when, and at which address of the peer.
+type answer struct {
+	at   time.Time
+	addr raft.ServerAddress
 }
 
 func newTransport(t *raft.NetworkTransport, c clock.Clock) *transport {
 	w := &transport{
 		NetworkTransport: t, clock: c, inbox: make(chan raft.RPC), quit: make(chan struct{}),
 		failures: map[raft.ServerID]error{}, failedAt: map[raft.ServerID]time.Time{},
+		answered: map[raft.ServerID]answer{},
 	}
 	w.wg.Go(w.pass)
 	return w
@@ -74,15 +86,16 @@ func (t *transport) Consumer() <-chan raft.RPC { return t.inbox }
 func (t *transport) AppendEntries(id raft.ServerID, addr raft.ServerAddress, req *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
 	err := t.NetworkTransport.AppendEntries(id, addr, req, resp)
 	if heartbeat := req.PrevLogEntry == 0 && len(req.Entries) == 0 && req.LeaderCommitIndex == 0; heartbeat {
-		t.heard(id, err)
+		t.heard(id, addr, err)
 	}
 	return err
 }
 
-func (t *transport) heard(id raft.ServerID, err error) {
+func (t *transport) heard(id raft.ServerID, addr raft.ServerAddress, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if err == nil {
+		t.answered[id] = answer{at: t.clock.Now(), addr: addr}
 		delete(t.failures, id)
 		delete(t.failedAt, id)
 		return
@@ -101,6 +114,15 @@ func (t *transport) failing(id raft.ServerID) error {
 	return nil
 }
 
+// answers is whether the newest heartbeat to a peer that succeeded is a recent one,
+// and went to this address.
+func (t *transport) answers(id raft.ServerID, addr raft.ServerAddress) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	last, ok := t.answered[id]
+	return ok && last.addr == addr && t.clock.Now().Sub(last.at) < heartbeatFresh
+}
+
 // forget drops the outcome of heartbeats, for a new term as leader or a peer that
 // left.
 func (t *transport) forget() {
@@ -108,6 +130,7 @@ func (t *transport) forget() {
 	defer t.mu.Unlock()
 	clear(t.failures)
 	clear(t.failedAt)
+	clear(t.answered)
 }
 
 // Close implements raft.WithClose.

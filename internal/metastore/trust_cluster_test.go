@@ -223,8 +223,8 @@ func TestClusterHeartbeatToAnOlderLeader(t *testing.T) {
 		if i == 0 {
 			o.Level = model.Level30
 		}
-		tune := o.tune
-		o.tune = func(conf *raft.Config) {
+		tune := o.Tune
+		o.Tune = func(conf *raft.Config) {
 			tune(conf)
 			if i != 0 { // the oldest leads
 				conf.HeartbeatTimeout, conf.ElectionTimeout = clusterWait, clusterWait

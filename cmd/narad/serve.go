@@ -57,6 +57,7 @@ type node struct {
 	store     *metastore.Store
 	broker    *broker.Broker
 	reclaimer *reclaim.Reclaimer
+	creates   *reclaim.Gate // armed until the startup sweep is over
 	router    *router.Router
 	ingress   *ingress.Ingress
 	fanout    *fanout.Engine
@@ -78,7 +79,7 @@ func serve(ctx context.Context, cfg config.Config, out stdio) error {
 	if err != nil {
 		return err
 	}
-	n := &node{cfg: cfg, log: log, clk: clock.Real(), reg: prometheus.NewRegistry()}
+	n := &node{cfg: cfg, log: log, clk: clock.Real(), reg: prometheus.NewRegistry(), creates: reclaim.NewGate()}
 	n.start = n.clk.Now()
 	signal.Ignore(syscall.SIGHUP, syscall.SIGPIPE)
 	if err := n.boot(ctx); err != nil {
@@ -230,17 +231,17 @@ func (n *node) openBroker(context.Context) error {
 		FS: disk.OS{}, DataDir: filepath.ToSlash(s.DataDir), Topics: n.store, Confirmer: n.store, Retirer: n.broker,
 		Clock: n.clk, Logger: n.log, Registry: n.reg,
 	})
-	return err
+	if err != nil {
+		return err
+	}
+	n.store.Subscribe(n.reclaimer.TopicChanged)
+	return nil
 }
 
 func (n *node) sweep(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, sweepTimeout)
 	defer cancel()
-	if _, err := n.reclaimer.Sweep(ctx); err != nil {
-		// Nothing is lost by keeping a dead topic's directory: a later sweep finds it.
-		n.log.Warn("startup sweep of deleted topics did not finish; it is tried again later", "err", err)
-		n.reclaimer.SweepSoon()
-	}
+	_, _ = n.reclaimer.Startup(ctx, n.creates) // it said what it left; a later sweep goes on
 	return nil
 }
 
@@ -282,7 +283,8 @@ func (n *node) openFanout(context.Context) (err error) {
 func (n *node) openRoutes(context.Context) error {
 	t := n.cfg.Topic
 	manager := topics.New(topics.Options{
-		Store: n.store, Users: n.callers(), Tails: tails{n}, Node: n.cfg.Cluster.NodeID, Clock: n.clk, Logger: n.log, OnDeleted: n.reclaimer.Deleted,
+		Store: n.store, Users: n.callers(), Tails: tails{n}, Node: n.cfg.Cluster.NodeID, Clock: n.clk, Logger: n.log,
+		Gate: n.creates, OnDeleted: n.reclaimer.Deleted,
 		Defaults: topics.Defaults{
 			Partitions: t.DefaultPartitions, MaxPartitions: t.MaxPartitions, RetentionMS: t.DefaultRetentionMS,
 			VisibilityMS: t.DefaultVisibilityMS, MaxInFlight: t.DefaultMaxInFlight, MaxAckedAhead: t.DefaultMaxAckedAhead,

@@ -61,6 +61,9 @@ var (
 	ErrIncarnation = errors.New("records were accepted for another topic incarnation")
 	// ErrUnavailable: the control plane cannot answer now (no leader, not caught up).
 	ErrUnavailable = errors.New("control plane temporarily unavailable")
+	// ErrPurgeDeferred: this node's replica still shows the topic incarnation that is to
+	// be purged (503, code purge_deferred).
+	ErrPurgeDeferred = errors.New("purge deferred: the local metastore still shows the topic incarnation")
 	// ErrOutcomeUnknown: a metadata write may still be applied.
 	ErrOutcomeUnknown = errors.New("the change may still be applied, read it back before retrying")
 	// ErrShuttingDown: the node is stopping.

@@ -19,7 +19,6 @@ import (
 	"fmt"
 	"log/slog"
 	"path"
-	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -48,6 +47,8 @@ type Retirer interface {
 type Directory interface {
 	Topic(name string) (*model.TopicView, bool)
 	Range(func(*model.TopicView) bool)
+	// AppliedCaughtUp is nil while the replica is provably current.
+	AppliedCaughtUp() error
 }
 
 // Bounds of the work in the background.
@@ -55,8 +56,13 @@ const (
 	queueMax     = 1024 // purges waiting; past it a sweep finds the rest
 	sweepMax     = 1024 // directories one sweep removes; the next one goes on
 	retryFirst   = time.Second
-	retryMax     = 30 * time.Second // spec/cluster section 13: a sweep every 30 s
+	retryMax     = 30 * time.Second
+	sweepEvery   = 30 * time.Second // while topics change (spec/cluster-and-network section 13)
 	topicsFolder = "topics"
+
+	purgeWait   = 5 * time.Second // for the replica to let go of what is to be purged
+	replicaPoll = 50 * time.Millisecond
+	warnEvery   = time.Minute // per topic or kind
 )
 
 // Options configures a Reclaimer.
@@ -71,8 +77,8 @@ type Options struct {
 	Registry  prometheus.Registerer // nil = unregistered
 }
 
-// Reclaimer removes what is confirmed gone. One goroutine works; it sleeps without
-// a timer while nothing is left to do.
+// Reclaimer removes what is confirmed gone. One goroutine works; it sleeps without a timer
+// while no topic changes and nothing is left to do.
 type Reclaimer struct {
 	fs        disk.FS
 	root      string // <data>/topics
@@ -81,14 +87,16 @@ type Reclaimer struct {
 	retirer   Retirer
 	clock     clock.Clock
 	log       *slog.Logger
+	limiter   *telemetry.Limiter
 	inventory *inventory
 
-	work sync.Mutex // one purge or sweep at a time
+	work chan struct{} // capacity 1: held by the one purge or sweep at a time
 
-	queue  chan deletion
-	sweepC chan struct{} // capacity 1: a sweep is wanted
-	stop   context.CancelFunc
-	done   chan struct{}
+	queue    chan deletion
+	sweepC   chan struct{} // capacity 1: a sweep is wanted at once
+	changedC chan struct{} // capacity 1: a topic changed
+	stop     context.CancelFunc
+	done     chan struct{}
 }
 
 type deletion struct {
@@ -107,8 +115,9 @@ func New(o Options) (*Reclaimer, error) {
 	}
 	r := &Reclaimer{
 		fs: o.FS, root: path.Join(o.DataDir, topicsFolder), topics: o.Topics, confirmer: o.Confirmer, retirer: o.Retirer,
-		clock: o.Clock, log: o.Logger, inventory: newInventory(),
-		queue: make(chan deletion, queueMax), sweepC: make(chan struct{}, 1), done: make(chan struct{}),
+		clock: o.Clock, log: o.Logger, limiter: telemetry.NewLimiter(o.Clock, warnEvery), inventory: newInventory(),
+		work:  make(chan struct{}, 1),
+		queue: make(chan deletion, queueMax), sweepC: make(chan struct{}, 1), changedC: make(chan struct{}, 1), done: make(chan struct{}),
 	}
 	if o.Registry != nil {
 		if err := o.Registry.Register(r.inventory); err != nil {
@@ -139,6 +148,15 @@ func (r *Reclaimer) SweepSoon() {
 	}
 }
 
+// TopicChanged is for the metastore's subscription. A delete or recreate whose purge this
+// node missed is found by a sweep that follows within 30 s. It never blocks.
+func (r *Reclaimer) TopicChanged(string, *model.TopicView) {
+	select {
+	case r.changedC <- struct{}{}:
+	default:
+	}
+}
+
 // Close stops the goroutine, in the middle of a removal if need be, and waits for
 // it. Idempotent.
 func (r *Reclaimer) Close() error {
@@ -152,30 +170,53 @@ func (r *Reclaimer) Close() error {
 func (r *Reclaimer) run(ctx context.Context) {
 	defer close(r.done)
 	pause := retryFirst
+	var due time.Time // of the timer; zero = it is not armed
 	timer := r.clock.NewTimer(retryMax)
 	timer.Stop()
 	defer timer.Stop()
+	arm := func(d time.Duration) {
+		if at := r.clock.Now().Add(d); due.IsZero() || at.Before(due) {
+			due = at
+			timer.Reset(d)
+		}
+	}
 	for {
 		var err error
 		select {
 		case <-ctx.Done():
 			return
+		case <-r.changedC:
+			arm(sweepEvery)
+			continue
 		case d := <-r.queue:
-			err = r.Purge(ctx, d.name, d.id)
+			err = r.purgeNow(ctx, d.name, d.id)
 		case <-r.sweepC:
 			_, err = r.Sweep(ctx)
 		case <-timer.C():
+			due = time.Time{}
 			_, err = r.Sweep(ctx)
 		}
 		switch {
 		case err == nil || keptForGood(err):
 			pause = retryFirst
 		case ctx.Err() == nil:
-			timer.Reset(pause)
+			arm(pause)
 			pause = min(2*pause, retryMax)
 		}
 	}
 }
+
+// acquire takes the work; false when ctx ends first.
+func (r *Reclaimer) acquire(ctx context.Context) error {
+	select {
+	case r.work <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (r *Reclaimer) release() { <-r.work }
 
 var (
 	// ErrKept: the data is not known to be that of an incarnation that is gone, so it
@@ -191,24 +232,7 @@ func keptForGood(err error) bool {
 	return (errors.Is(err, ErrKept) || errors.Is(err, model.ErrCorrupt)) && !errors.Is(err, ErrUnconfirmed)
 }
 
-// Purge removes the data of one deleted incarnation on this node. It returns nil
-// when nothing of it is left here, ErrKept when the leader did not confirm it gone,
-// and other errors when a step failed; the data is then still whole or findable by
-// a sweep.
-func (r *Reclaimer) Purge(ctx context.Context, name string, id model.Incarnation) error {
-	if err := model.PathElement(name); err != nil {
-		return fmt.Errorf("%w: %w", model.ErrInvalid, err)
-	}
-	if _, err := model.ParseIncarnation(string(id)); err != nil {
-		return fmt.Errorf("%w: purge of %q: %w", model.ErrInvalid, name, err)
-	}
-	r.work.Lock()
-	defer r.work.Unlock()
-	_, err := r.purge(ctx, name, id, "topic deleted")
-	return err
-}
-
-// purge reports whether there was anything to remove. Caller holds work.
+// purge reports whether there was anything to remove. Caller holds the work.
 func (r *Reclaimer) purge(ctx context.Context, name string, id model.Incarnation, reason string) (removed bool, err error) {
 	if err := r.confirm(ctx, name, id); err != nil {
 		return false, err
@@ -228,7 +252,7 @@ func (r *Reclaimer) purge(ctx context.Context, name string, id model.Incarnation
 func (r *Reclaimer) confirm(ctx context.Context, name string, id model.Incarnation) error {
 	answer, err := r.confirmer.ConfirmGone(ctx, name, id)
 	if err != nil {
-		r.log.Warn("leader confirm: the topic's data is kept for now", "topic", name, "topic_id", id, "err", err)
+		r.limiter.Warn(r.log, "confirm/"+name, "leader confirm: the topic's data is kept for now", "topic", name, "topic_id", id, "err", err)
 		return fmt.Errorf("%w, %w: %q of incarnation %s: %w", ErrKept, ErrUnconfirmed, name, id, err)
 	}
 	if answer != metastore.Gone {

@@ -37,6 +37,8 @@ type leader struct {
 	local map[string]model.Incarnation // nil = as live
 	mute  bool
 	asked int
+
+	behind error // why the replica is not current
 }
 
 func (l *leader) ConfirmGone(_ context.Context, name string, id model.Incarnation) (metastore.Confirmation, error) {
@@ -74,6 +76,19 @@ func (l *leader) Range(f func(*model.TopicView) bool) {
 			return
 		}
 	}
+}
+
+func (l *leader) AppliedCaughtUp() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.behind
+}
+
+// change lets the leader's topics, and the replica's with them, become others.
+func (l *leader) change(f func(live map[string]model.Incarnation)) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	f(l.live)
 }
 
 func (l *leader) setMute(mute bool) {
@@ -248,7 +263,7 @@ func TestPurgeKeeps(t *testing.T) {
 		want  error
 	}{
 		{"leader unknown", func(g *rig) { g.leader.mute = true }, ErrUnconfirmed},
-		{"still live", func(g *rig) { g.leader.live["orders"] = idOld }, ErrKept},
+		{"still live", func(g *rig) { g.leader.live["orders"], g.leader.local = idOld, map[string]model.Incarnation{} }, ErrKept},
 		{"incarnation lives under another name", func(g *rig) { g.leader.live["other"] = idOld }, ErrKept},
 		{"retire fails", func(g *rig) { g.owner.fail = errors.New("busy") }, errAny},
 	} {
@@ -275,7 +290,7 @@ func TestPurgeRefusesBadArguments(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		id   model.Incarnation
-	}{{"../etc", idOld}, {"", idOld}, {"a/b", idOld}, {"orders", ""}, {"orders", "xyz"}} {
+	}{{"../etc", idOld}, {"", idOld}, {"a/b", idOld}, {"orders", "xyz"}} {
 		if err := g.Purge(context.Background(), c.name, c.id); !errors.Is(err, model.ErrInvalid) {
 			t.Errorf("purge of %q %q: %v", c.name, c.id, err)
 		}
@@ -389,12 +404,12 @@ func TestDeletedPastTheQueueSweeps(t *testing.T) {
 	sim := disk.NewSim(1)
 	g := newRig(t, sim, "data", nil)
 	mkTopic(t, sim, path.Join(g.root, "orders"), string(idOld))
-	g.work.Lock() // the worker stands still
+	must(t, g.acquire(t.Context())) // the worker stands still
 	for range queueMax + 1 {
 		g.Deleted("nothing-here", idNew)
 	}
 	g.Deleted("orders", idOld)
-	g.work.Unlock()
+	g.release()
 	testutil.Eventually(t, 10*time.Second, func() bool { return !present(t, sim, path.Join(g.root, "orders")) }, "the sweep")
 }
 
@@ -523,7 +538,7 @@ func TestDeletedTopicIsReclaimed(t *testing.T) {
 	if _, err := r.Sweep(ctx); err != nil {
 		t.Errorf("sweep with nothing to ask: %v", err)
 	}
-	if err := r.Purge(ctx, "payments", idNew); !errors.Is(err, ErrUnconfirmed) {
+	if err := r.purgeNow(ctx, "payments", idNew); !errors.Is(err, ErrUnconfirmed) {
 		t.Errorf("purge without a leader: %v", err)
 	}
 	if !present(t, disk.OS{}, filepath.Join(root, "payments", "p00001")) {

@@ -36,8 +36,10 @@ func (r *Reclaimer) Bytes() int64 {
 // not finish, or never reached this node). Everything else is kept and counted. The
 // error joins what failed or could not be confirmed; the rest was still done.
 func (r *Reclaimer) Sweep(ctx context.Context) (Swept, error) {
-	r.work.Lock()
-	defer r.work.Unlock()
+	if err := r.acquire(ctx); err != nil {
+		return Swept{}, err
+	}
+	defer r.release()
 	entries, err := r.fs.List(r.root)
 	if errors.Is(err, fs.ErrNotExist) {
 		r.inventory.set(Swept{})
@@ -65,6 +67,8 @@ func (r *Reclaimer) Sweep(ctx context.Context) (Swept, error) {
 		}
 	}
 	r.inventory.set(s)
+	if len(failed) == 0 {
+	}
 	return s, errors.Join(failed...)
 }
 
@@ -73,6 +77,10 @@ const failuresMax = 16
 
 // errMore: the sweep reached its bound; another one goes on.
 var errMore = fmt.Errorf("more than %d directories to remove", sweepMax)
+
+// errMoved: an open set the directory aside after the sweep had listed it, under a name
+// the sweep has not seen; the next one finds it.
+var errMoved = errors.New("directory was set aside meanwhile")
 
 // sweepDir judges one directory under topics/.
 func (r *Reclaimer) sweepDir(ctx context.Context, e disk.Info, s *Swept) error {
@@ -98,6 +106,9 @@ func (r *Reclaimer) sweepDir(ctx context.Context, e disk.Info, s *Swept) error {
 		return errMore
 	}
 	removed, err := r.purge(ctx, e.Name, marker, "no topic has this incarnation")
+	if err == nil && !removed {
+		err = errMoved
+	}
 	if removed {
 		s.Removed++
 	} else {

@@ -44,6 +44,12 @@ type Defaults struct {
 	MaxAckedAhead int
 }
 
+// Gate is what a create waits for: package reclaim's, open once the startup sweep is over.
+type Gate interface {
+	// Wait returns nil once creates may go on, or why they may not before ctx ends.
+	Wait(ctx context.Context) error
+}
+
 // Options configures a Manager.
 type Options struct {
 	Store    Store
@@ -56,6 +62,8 @@ type Options struct {
 	Node   string       // this node's member id, for log lines
 	Clock  clock.Clock  // nil = the real one
 	Logger *slog.Logger // nil = none
+	// Gate holds creates back while it is armed; nil = never.
+	Gate Gate
 	// OnDeleted is told of every deleted incarnation, so that its data can be
 	// purged. It must not block; nil = nobody.
 	OnDeleted func(name string, id model.Incarnation)
@@ -71,6 +79,7 @@ type Manager struct {
 	clock     clock.Clock
 	log       *slog.Logger
 	onDeleted func(name string, id model.Incarnation)
+	gate      Gate // nil = always open
 	locks     *nameLocks
 	placer    *placer
 }
@@ -88,7 +97,7 @@ func New(o Options) *Manager {
 	}
 	return &Manager{
 		store: o.Store, users: o.Users, tails: o.Tails, defaults: o.Defaults, node: o.Node, clock: o.Clock, log: o.Logger, onDeleted: o.OnDeleted,
-		locks: newNameLocks(), placer: newPlacer(o.Store),
+		gate: o.Gate, locks: newNameLocks(), placer: newPlacer(o.Store),
 	}
 }
 
@@ -118,6 +127,11 @@ func (m *Manager) Create(ctx context.Context, r CreateRequest) (*model.TopicView
 	if r.Schema != nil {
 		if _, r.Schema, err = schema.Register(r.Name, 1, r.Schema); err != nil {
 			return nil, err // TC-4
+		}
+	}
+	if m.gate != nil {
+		if err := m.gate.Wait(ctx); err != nil {
+			return nil, err
 		}
 	}
 	unlock, err := m.locks.lockBoth(ctx, foldName(r.Name), foldName(r.Parent))

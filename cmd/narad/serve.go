@@ -22,6 +22,7 @@ import (
 	"github.com/narad-mq/narad/internal/clock"
 	"github.com/narad-mq/narad/internal/commitlog"
 	"github.com/narad-mq/narad/internal/config"
+	"github.com/narad-mq/narad/internal/controller"
 	"github.com/narad-mq/narad/internal/disk"
 	"github.com/narad-mq/narad/internal/fanout"
 	"github.com/narad-mq/narad/internal/httpapi"
@@ -61,6 +62,7 @@ type node struct {
 	router    *router.Router
 	ingress   *ingress.Ingress
 	fanout    *fanout.Engine
+	duties    *controller.Controller
 	poller    *telemetry.Poller
 }
 
@@ -282,8 +284,12 @@ func (n *node) openFanout(context.Context) (err error) {
 
 func (n *node) openRoutes(context.Context) error {
 	t := n.cfg.Topic
+	n.duties = controller.New(controller.Options{
+		Store: n.store, Self: n.cfg.Cluster.NodeID, Clock: n.clk, Logger: n.log, Registry: n.reg,
+	})
+	n.duties.Start()
 	manager := topics.New(topics.Options{
-		Store: n.store, Users: n.callers(), Tails: tails{n}, Node: n.cfg.Cluster.NodeID, Clock: n.clk, Logger: n.log,
+		Store: n.store, Placer: n.duties, Users: n.callers(), Tails: tails{n}, Node: n.cfg.Cluster.NodeID, Clock: n.clk, Logger: n.log,
 		Gate: n.creates, OnDeleted: n.reclaimer.Deleted,
 		Defaults: topics.Defaults{
 			Partitions: t.DefaultPartitions, MaxPartitions: t.MaxPartitions, RetentionMS: t.DefaultRetentionMS,
@@ -332,6 +338,7 @@ func (n *node) stop() error {
 	if n.poller != nil {
 		n.poller.Stop()
 	}
+	closeIf(do, "stop the leader's duties", n.duties)
 	closeIf(do, "stop fan-out", n.fanout) // slabs in flight end before the logs they go to
 	closeIf(do, "stop reclaiming", n.reclaimer)
 	closeIf(do, "close partitions", n.broker) // acks, then the high watermark of each log

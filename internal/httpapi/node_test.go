@@ -18,6 +18,7 @@ import (
 	"github.com/narad-mq/narad/internal/broker"
 	"github.com/narad-mq/narad/internal/clock"
 	"github.com/narad-mq/narad/internal/config"
+	"github.com/narad-mq/narad/internal/controller"
 	"github.com/narad-mq/narad/internal/disk"
 	"github.com/narad-mq/narad/internal/fanout"
 	"github.com/narad-mq/narad/internal/ingress"
@@ -116,8 +117,11 @@ func openNodeWith(t testing.TB, dir string, edit func(*config.HTTP), secured boo
 	n.server = serveWith(t, edit, secured)
 	n.reg.MustRegister(reg)
 	n.stops = append(n.stops, n.server.stop)
+	duties := controller.New(controller.Options{Store: store, Self: nodeName, Logger: log})
+	n.stops = append(n.stops, func() { _ = duties.Close() })
+	duties.Start()
 	manager := topics.New(topics.Options{
-		Store: store, Users: callers, Tails: tails{b}, Node: nodeName, Clock: clock.Real(), Logger: log,
+		Store: store, Placer: duties, Users: callers, Tails: tails{b}, Node: nodeName, Clock: clock.Real(), Logger: log,
 		Defaults: topics.Defaults{Partitions: 3, MaxPartitions: 108, RetentionMS: 604_800_000, VisibilityMS: 30_000, MaxInFlight: 1024, MaxAckedAhead: 1024},
 	})
 	n.api.Begin(Backends{

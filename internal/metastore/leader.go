@@ -179,6 +179,16 @@ func (s *Store) Writable() error {
 	return nil
 }
 
+// LeaderTerm is the Raft term in which this node leads and takes writes, 0 while
+// Writable refuses. Another answer is another term, however short the time between.
+func (s *Store) LeaderTerm() uint64 {
+	term := s.term.Load()
+	if s.Writable() != nil || s.raft.CurrentTerm() != term {
+		return 0
+	}
+	return term
+}
+
 // contact is what readiness is judged by.
 type contact struct {
 	hasLeader, leads, caughtUp bool

@@ -12,6 +12,9 @@ var (
 	// was written (E-DRAIN2 of spec/http-api section 16).
 	ErrAllDraining = errors.New("every live member is being decommissioned, so no member can take new partitions; " +
 		"wait for restarting members to come back, abort a decommission or add a node")
+	// ErrNoMember: no member is alive, so new partitions stay unassigned until one is
+	// (spec/http-api TC-17).
+	ErrNoMember = errors.New("metastore: no alive member to own new partitions")
 	// ErrUserNotFound: no user of that name.
 	ErrUserNotFound = errors.New("user not found")
 	// ErrUserExists: a user create names one that exists.

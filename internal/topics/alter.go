@@ -106,7 +106,7 @@ func (m *Manager) alterPartitions(ctx context.Context, v *model.TopicView, r Alt
 	if err := checkRange("partitions", n, model.PartitionsMin, m.defaults.MaxPartitions); err != nil {
 		return err
 	}
-	owners, done, err := m.place(n-v.Partitions, "topic partitions increased without immediate assignment", v.Name)
+	owners, done, err := m.place(ctx, v.Name, n-v.Partitions, m.parentOwners(v), grownUnplaced)
 	if err != nil {
 		return err
 	}
@@ -114,6 +114,19 @@ func (m *Manager) alterPartitions(ctx context.Context, v *model.TopicView, r Alt
 	return m.propose(ctx, metastore.AlterTopic{
 		Name: v.Name, ID: v.ID, Partitions: &n, PartitionsFrom: v.Partitions, Owners: owners,
 	})
+}
+
+// parentOwners are the owners of the parent's partitions past the ones a child has, nil
+// for a topic without parent.
+func (m *Manager) parentOwners(v *model.TopicView) []string {
+	if v.Parent == "" {
+		return nil
+	}
+	parent, ok := m.store.Topic(v.Parent)
+	if !ok || parent.Partitions <= v.Partitions {
+		return nil
+	}
+	return parent.Owners[v.Partitions:]
 }
 
 // alterSchema registers the next version (spec/http-api sections 9.3 and 9.4). What

@@ -198,14 +198,11 @@ func (m *Manager) createUnder(ctx context.Context, r CreateRequest, rec model.To
 	if err != nil {
 		return nil, err
 	}
-	owners, done, err := m.place(rec.Partitions, "topic created without immediate partition assignment", rec.Name)
+	owners, done, err := m.place(ctx, rec.Name, rec.Partitions, parent.Owners, createdUnplaced)
 	if err != nil {
 		return nil, err
 	}
 	defer done()
-	if rec.Partitions == parent.Partitions {
-		separate(owners, parent.Owners)
-	}
 	_, err = m.store.Accept(ctx, metastore.CreateLinkedTopic{
 		Topic: rec, Owners: owners, Schema: r.Schema,
 		Parent: &metastore.ParentLink{Name: parent.Name, ID: parent.ID, Epoch: newEpoch(), DelayMS: r.DelayMS, Offsets: offsets},
@@ -218,23 +215,4 @@ func (m *Manager) createUnder(ctx context.Context, r CreateRequest, rec model.To
 		return nil, model.ErrTopicNotFound
 	}
 	return v, nil
-}
-
-// separate exchanges new owners so that, as far as it goes, no partition lies with the
-// owner of the parent's partition of the same index: a replica child keeps the copies
-// apart. How many each member gets stays as it was dealt (spec/remote-replication
-// section A6).
-func separate(owners, parents []string) {
-	n := min(len(owners), len(parents))
-	for p := range n {
-		if owners[p] != parents[p] {
-			continue
-		}
-		for q := range n {
-			if owners[q] != parents[p] && owners[p] != parents[q] {
-				owners[p], owners[q] = owners[q], owners[p]
-				break
-			}
-		}
-	}
 }

@@ -6,8 +6,6 @@ import (
 	"reflect"
 	"testing"
 
-	"pgregory.net/rapid"
-
 	"github.com/narad-mq/narad/internal/metastore"
 	"github.com/narad-mq/narad/internal/model"
 )
@@ -126,44 +124,29 @@ func TestLockBothOrders(t *testing.T) {
 	}
 }
 
-// Where a replica child can be kept apart from its parent, it is, and the deal of
-// partitions to members stays as it was.
-func TestSeparate(t *testing.T) {
-	owners := []string{"a", "b", "c"}
-	separate(owners, []string{"a", "b", "c"})
-	for p, o := range owners {
-		if o == []string{"a", "b", "c"}[p] {
-			t.Errorf("%v: partition %d lies with its parent's", owners, p)
+// A replica child, and what it grows by, is placed off the parent's owners of the same
+// indexes.
+func TestChildrenArePlacedOffTheirParent(t *testing.T) {
+	g := newLinkRig(t, ends{at: make([]int64, 5)})
+	ctx := context.Background()
+	g.propose(t, metastore.RegisterMember{ID: "narad-1", At: 1})
+	parent, err := g.Create(ctx, CreateRequest{Name: "parent", Partitions: 5})
+	must(t, err)
+	apart := func(child *model.TopicView) {
+		t.Helper()
+		for p, id := range child.Owners {
+			if id == "" || id == parent.Owners[p] {
+				t.Errorf("child %v, parent %v", child.Owners, parent.Owners)
+			}
 		}
 	}
-	alone := []string{"a", "a"}
-	separate(alone, []string{"a", "a"})
-	if alone[0] != "a" || alone[1] != "a" {
-		t.Errorf("%v", alone)
-	}
-	rapid.Check(t, func(t *rapid.T) {
-		ids := rapid.SampledFrom([]string{"a", "b", "c"})
-		parents := rapid.SliceOfN(ids, 1, 12).Draw(t, "parents")
-		owners := rapid.SliceOfN(ids, len(parents), len(parents)).Draw(t, "owners")
-		count := func(list []string) map[string]int {
-			n := map[string]int{}
-			for _, id := range list {
-				n[id]++
-			}
-			return n
-		}
-		clashes := func() (n int) {
-			for p := range owners {
-				if owners[p] == parents[p] {
-					n++
-				}
-			}
-			return n
-		}
-		dealt, before := count(owners), clashes()
-		separate(owners, parents)
-		if !reflect.DeepEqual(dealt, count(owners)) || clashes() > before {
-			t.Fatalf("parents %v, owners %v", parents, owners)
-		}
-	})
+	child, err := g.Create(ctx, CreateRequest{Name: "child", Parent: "parent"})
+	must(t, err)
+	apart(child)
+	small, err := g.Create(ctx, CreateRequest{Name: "small", Parent: "parent", Partitions: 3})
+	must(t, err)
+	apart(small)
+	small, err = g.Alter(ctx, "small", AlterRequest{Partitions: ptr(5)})
+	must(t, err)
+	apart(small)
 }

@@ -24,13 +24,20 @@ import (
 // later. It returns once the local replica shows the change, so what a manager answers
 // can be used at once.
 type Store interface {
-	Placement
 	Topic(name string) (*model.TopicView, bool)
 	NameTaken(name string) (existing string, ok bool)
 	// LatestSchema is the newest version of a topic's schema; version 0 = none.
 	LatestSchema(topic string) (doc []byte, version int, err error)
 	Writable() error
 	Accept(ctx context.Context, c metastore.Command) (metastore.Result, error)
+}
+
+// Placer chooses the members that new partitions go to: the controller.
+type Placer interface {
+	// Place chooses owners for n partitions, each kept off the parent's owner of the same
+	// index as far as it goes. done is called once they are applied or given up.
+	// model.ErrNoMember leaves them unassigned (TC-17).
+	Place(ctx context.Context, n int, parentOwners []string) (owners []string, done func(), err error)
 }
 
 // Defaults are the values of fields a request leaves out (spec/operations section
@@ -53,6 +60,7 @@ type Gate interface {
 // Options configures a Manager.
 type Options struct {
 	Store    Store
+	Placer   Placer
 	Defaults Defaults
 	// Users are asked who a caller is, for the second check of a change
 	// (spec/http-api section 4); nil = security is off.
@@ -72,6 +80,7 @@ type Options struct {
 // Manager creates, alters and deletes topics. Safe for concurrent use.
 type Manager struct {
 	store     Store
+	placer    Placer
 	users     access.Reader // nil = security is off
 	tails     Tails
 	defaults  Defaults
@@ -81,7 +90,6 @@ type Manager struct {
 	onDeleted func(name string, id model.Incarnation)
 	gate      Gate // nil = always open
 	locks     *nameLocks
-	placer    *placer
 }
 
 // New returns a manager over the store.
@@ -96,8 +104,8 @@ func New(o Options) *Manager {
 		o.OnDeleted = func(string, model.Incarnation) {}
 	}
 	return &Manager{
-		store: o.Store, users: o.Users, tails: o.Tails, defaults: o.Defaults, node: o.Node, clock: o.Clock, log: o.Logger, onDeleted: o.OnDeleted,
-		gate: o.Gate, locks: newNameLocks(), placer: newPlacer(o.Store),
+		store: o.Store, placer: o.Placer, users: o.Users, tails: o.Tails, defaults: o.Defaults, node: o.Node, clock: o.Clock, log: o.Logger, onDeleted: o.OnDeleted,
+		gate: o.Gate, locks: newNameLocks(),
 	}
 }
 
@@ -171,7 +179,7 @@ func (m *Manager) tryCreate(ctx context.Context, r CreateRequest, rec model.Topi
 	if r.Parent != "" {
 		return m.createUnder(ctx, r, rec)
 	}
-	owners, done, err := m.place(rec.Partitions, "topic created without immediate partition assignment", rec.Name)
+	owners, done, err := m.place(ctx, rec.Name, rec.Partitions, nil, createdUnplaced)
 	if err != nil {
 		return nil, err
 	}
@@ -248,6 +256,23 @@ func (m *Manager) compareAndSet(name, caller string, change func(v *model.TopicV
 		}
 		return err
 	}
+}
+
+// Warnings of changes that went through while no member was alive (TC-17).
+const (
+	createdUnplaced = "topic created without immediate partition assignment"
+	grownUnplaced   = "topic partitions increased without immediate assignment"
+)
+
+// place has owners chosen for n new partitions of a topic. Without any live member the
+// partitions stay unassigned, with a warning (TC-17).
+func (m *Manager) place(ctx context.Context, topic string, n int, parentOwners []string, warning string) (owners []string, done func(), err error) {
+	owners, done, err = m.placer.Place(ctx, n, parentOwners)
+	if errors.Is(err, model.ErrNoMember) {
+		m.log.Warn(warning, "topic", topic, "node", m.node, "err", err)
+		return nil, func() {}, nil
+	}
+	return owners, done, err
 }
 
 // changedUnder reports whether a change was refused for what it was checked against.

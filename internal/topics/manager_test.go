@@ -54,7 +54,7 @@ func newRig(t testing.TB) *rig {
 // over is a manager like the rig's, over another view of the store.
 func (g *rig) over(s Store) *Manager {
 	return New(Options{
-		Store: s, Defaults: defaults, Node: node, Clock: clock.NewFake(time.Unix(1_700_000_000, 0)),
+		Store: s, Placer: inTurn{g.store}, Defaults: defaults, Node: node, Clock: clock.NewFake(time.Unix(1_700_000_000, 0)),
 		Logger: slog.New(slog.NewTextHandler(&g.log, nil)),
 		OnDeleted: func(name string, id model.Incarnation) {
 			g.mu.Lock()
@@ -62,6 +62,34 @@ func (g *rig) over(s Store) *Manager {
 			g.deleted = append(g.deleted, name+" "+string(id))
 		},
 	})
+}
+
+// inTurn deals partitions to the members that may receive them, off the parent's owner
+// where another one is there: the least the manager asks of a Placer.
+type inTurn struct{ store *metastore.Store }
+
+func (d inTurn) Place(_ context.Context, n int, parents []string) (owners []string, done func(), err error) {
+	var ids []string
+	err = model.ErrNoMember
+	for _, m := range d.store.Members() {
+		switch {
+		case m.Receives():
+			ids = append(ids, m.ID)
+		case m.Status == model.MemberAlive:
+			err = model.ErrAllDraining
+		}
+	}
+	if ids == nil {
+		return nil, nil, err
+	}
+	for p := range n {
+		id := ids[p%len(ids)]
+		if p < len(parents) && parents[p] == id {
+			id = ids[(p+1)%len(ids)]
+		}
+		owners = append(owners, id)
+	}
+	return owners, func() {}, nil
 }
 
 func must(t testing.TB, err error) {

@@ -1,4 +1,4 @@
-package topics
+package controller
 
 import (
 	"errors"
@@ -45,9 +45,9 @@ func TestReceivers(t *testing.T) {
 		want []string
 		err  error
 	}{
-		{"nobody", nil, nil, errNoMember},
-		{"all dead", []model.Member{{ID: "a", Status: dead}}, nil, errNoMember},
-		{"dead and draining", []model.Member{{ID: "a", Status: dead, Draining: true}}, nil, errNoMember},
+		{"nobody", nil, nil, model.ErrNoMember},
+		{"all dead", []model.Member{{ID: "a", Status: dead}}, nil, model.ErrNoMember},
+		{"dead and draining", []model.Member{{ID: "a", Status: dead, Draining: true}}, nil, model.ErrNoMember},
 		{"all draining", []model.Member{{ID: "a", Status: alive, Draining: true}, {ID: "b", Status: dead}}, nil, model.ErrAllDraining},
 		{"some", []model.Member{{ID: "a", Status: alive, Draining: true}, {ID: "b", Status: alive}, {ID: "c", Status: dead}}, []string{"b"}, nil},
 	} {
@@ -58,24 +58,44 @@ func TestReceivers(t *testing.T) {
 	}
 }
 
-type fixedMembers []model.Member
-
-func (f fixedMembers) Members() []model.Member  { return f }
-func (fixedMembers) OwnedPartitions(string) int { return 0 }
-
-// Creates in flight count, so that they do not all begin at the same member.
-func TestPlacerCountsWhatIsInFlight(t *testing.T) {
-	p := newPlacer(fixedMembers{{ID: "a", Status: model.MemberAlive}, {ID: "b", Status: model.MemberAlive}})
-	first, done1, err := p.choose(1)
-	must(t, err)
-	second, done2, err := p.choose(1)
-	must(t, err)
-	if first[0] != "a" || second[0] != "b" {
-		t.Errorf("%v then %v", first, second)
+// Where a replica child can be kept apart from its parent, it is, and the deal of
+// partitions to members stays as it was.
+func TestSeparate(t *testing.T) {
+	owners := []string{"a", "b", "c"}
+	separate(owners, []string{"a", "b", "c"})
+	for p, o := range owners {
+		if o == []string{"a", "b", "c"}[p] {
+			t.Errorf("%v: partition %d lies with its parent's", owners, p)
+		}
 	}
-	done1()
-	done2()
-	if len(p.pending) != 0 {
-		t.Errorf("pending %v", p.pending)
+	alone := []string{"a", "a"}
+	separate(alone, []string{"a", "a"})
+	if alone[0] != "a" || alone[1] != "a" {
+		t.Errorf("%v", alone)
 	}
+	rapid.Check(t, func(t *rapid.T) {
+		ids := rapid.SampledFrom([]string{"a", "b", "c"})
+		parents := rapid.SliceOfN(ids, 1, 12).Draw(t, "parents")
+		owners := rapid.SliceOfN(ids, len(parents), len(parents)).Draw(t, "owners")
+		count := func(list []string) map[string]int {
+			n := map[string]int{}
+			for _, id := range list {
+				n[id]++
+			}
+			return n
+		}
+		clashes := func() (n int) {
+			for p := range owners {
+				if owners[p] == parents[p] {
+					n++
+				}
+			}
+			return n
+		}
+		dealt, before := count(owners), clashes()
+		separate(owners, parents)
+		if !reflect.DeepEqual(dealt, count(owners)) || clashes() > before {
+			t.Fatalf("parents %v, owners %v", parents, owners)
+		}
+	})
 }

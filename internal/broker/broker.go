@@ -54,7 +54,7 @@ type Options struct {
 	ColdWalk       time.Duration // look for expired segments of closed logs this often; 0 = never
 	OffsetInterval time.Duration // durability of acks; 0 = 1 s
 	OffsetFiles    int           // consumer files held open; 0 = position.FilesMax
-	CaughtUp       func() bool   // may retention act on the replica's word; nil = always
+	CaughtUp       func() bool   // has the replica been current since the start: before, nothing is owned; nil = yes
 }
 
 // Broker is the node's data plane. Its methods are safe for concurrent use.

@@ -24,6 +24,10 @@ func (b *Broker) get(t *topic, v *model.TopicView, p int, create bool) (*partiti
 	if v.OwnerOf(p) != b.opts.Node {
 		return nil, fmt.Errorf("%w: %s/%d", model.ErrNotOwner, t.name, p)
 	}
+	if b.opts.CaughtUp != nil && !b.opts.CaughtUp() {
+		// A view from before a restart may show partitions that went elsewhere since.
+		return nil, fmt.Errorf("%w: ownership of %s/%d is not known yet", model.ErrUnavailable, t.name, p)
+	}
 	s.touch(b.now())
 	if pt := s.part.Load(); pt != nil {
 		return pt, nil

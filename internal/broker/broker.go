@@ -55,6 +55,7 @@ type Options struct {
 	OffsetInterval time.Duration // durability of acks; 0 = 1 s
 	OffsetFiles    int           // consumer files held open; 0 = position.FilesMax
 	CaughtUp       func() bool   // has the replica been current since the start: before, nothing is owned; nil = yes
+	Notifier       Notifier      // how other nodes are told of records; nil = there are none
 }
 
 // Broker is the node's data plane. Its methods are safe for concurrent use.
@@ -74,9 +75,10 @@ type Broker struct {
 	openLogs atomic.Int64 // partitions open now
 	owned    owned
 
-	pump   *pump
-	purger *purger
-	keeper *keeper
+	pump     *pump
+	notifier *notifier // nil = no other nodes
+	purger   *purger
+	keeper   *keeper
 
 	released atomic.Bool // parks nobody any more
 	closed   atomic.Bool // opens nothing any more
@@ -103,6 +105,10 @@ func Open(o Options) (*Broker, error) {
 		FS: o.FS, Clock: o.Clock, Logger: o.Logger, Registry: o.Registry, Interval: o.OffsetInterval, MaxFiles: o.OffsetFiles,
 	})
 	b.pump = newPump(telemetry.NewLimiter(o.Clock, pumpWarnEvery))
+	if o.Notifier != nil {
+		b.notifier = newNotifier(b, o.Notifier)
+		b.notifier.wg.Go(b.notifier.run)
+	}
 	b.purger = newPurger(o.Clock, b.now)
 	b.keeper = newKeeper(b)
 	go b.pump.run(b)
@@ -136,6 +142,9 @@ func (b *Broker) Close() error {
 		b.metrics.state.inventory.close()
 		b.purger.close()
 		b.pump.close()
+		if b.notifier != nil {
+			b.notifier.close()
+		}
 		for _, e := range b.names.Range {
 			for _, s := range e.(*topic).all() {
 				if pt := s.part.Load(); pt != nil {

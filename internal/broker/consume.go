@@ -21,6 +21,27 @@ type ConsumeRequest struct {
 	Partition int           // -1 = any this node owns
 	Max       int           // 1 to 100
 	Wait      time.Duration // how long to wait for the first record; 0 = not at all
+	Elsewhere Elsewhere     // other nodes that may have records; nil = do not look there
+}
+
+// Elsewhere is the rest of the cluster for a consume that is not pinned: package router.
+// What it answers is leased to the consumer; when ctx ends meanwhile it gives back what it
+// got. It fails by answering nothing.
+type Elsewhere interface {
+	// Probe asks the other owners of a topic for up to limit records, without waiting.
+	Probe(ctx context.Context, topic string, limit int) []model.Delivery
+	// Claim asks the owner that announced a record.
+	Claim(ctx context.Context, topic, owner string, limit int) []model.Delivery
+	// Park says that a consumer now waits for the topic until then, in the queue or on its
+	// way between the owners; Leave that it no longer does.
+	Park(topic string, until time.Time)
+	Leave(topic string)
+}
+
+// Claim is what a consume of another node says about the announcement it answers.
+type Claim struct {
+	Made bool   // it answers one
+	Node string // the claimer; "" = a release that does not say
 }
 
 // scan is one consume in progress.
@@ -29,6 +50,11 @@ type scan struct {
 	req    ConsumeRequest
 	budget partition.Budget
 	out    []model.Delivery
+
+	began  time.Time
+	asked  bool // the other owners were probed
+	parked bool // Elsewhere knows that it waits
+	back   bool // it returns to the queue from another owner
 }
 
 // Consume leases and returns up to Max records; nil and no error mean that nothing
@@ -37,22 +63,56 @@ type scan struct {
 // ErrTopicNotFound, ErrInvalid for a partition out of range, ErrNotOwner for a pinned
 // partition of another node, ErrUnavailable when a log kept closing, and I/O errors.
 func (b *Broker) Consume(ctx context.Context, req ConsumeRequest) ([]model.Delivery, error) {
-	if req.Max < 1 || req.Max > model.ScanMessagesMax || req.Partition < anyPartition {
-		return nil, fmt.Errorf("%w: consume of %d messages from partition %d", model.ErrInvalid, req.Max, req.Partition)
+	s, err := b.newScan(req)
+	if err != nil {
+		return nil, err
 	}
-	s := scan{b: b, req: req, budget: partition.Budget{Messages: req.Max, Bytes: ScanBytesMax}}
-	began := b.opts.Clock.Now()
 	t, err := s.consume(ctx)
+	s.leave()
 	if t != nil && !t.gone.Load() {
-		t.waits.observe(b.opts.Clock.Now().Sub(began), len(s.out), req.Wait, err)
+		t.waits.observe(b.opts.Clock.Now().Sub(s.began), len(s.out), req.Wait, err)
 	}
 	return s.out, err
 }
 
-// consume scans, parks, and starts over while the topic's logs or the topic itself are
-// replaced under it. The topic it answers is where the request is counted.
+// ConsumeForPeer is Consume on behalf of another node, where its consumer is counted. A
+// claim ends the hold of the announcement it answers, whatever it finds, once it has taken
+// what it can.
+func (b *Broker) ConsumeForPeer(ctx context.Context, req ConsumeRequest, c Claim) ([]model.Delivery, error) {
+	if c.Made {
+		defer func() {
+			if t := b.entry(req.Topic); t != nil {
+				b.endHold(t, c.Node)
+			}
+		}()
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	s, err := b.newScan(req)
+	if err != nil {
+		return nil, err
+	}
+	_, err = s.consume(ctx)
+	s.leave()
+	return s.out, err
+}
+
+func (b *Broker) newScan(req ConsumeRequest) (scan, error) {
+	if req.Max < 1 || req.Max > model.ScanMessagesMax || req.Partition < anyPartition {
+		return scan{}, fmt.Errorf("%w: consume of %d messages from partition %d", model.ErrInvalid, req.Max, req.Partition)
+	}
+	return scan{
+		b: b, req: req, budget: partition.Budget{Messages: req.Max, Bytes: ScanBytesMax},
+		began: b.opts.Clock.Now(), asked: req.Elsewhere == nil,
+	}, nil
+}
+
+// consume scans, asks elsewhere, parks, and starts over while the topic's logs or the
+// topic itself are replaced under it. The topic it answers is where the request is
+// counted.
 func (s *scan) consume(ctx context.Context) (*topic, error) {
-	var until time.Time // the end of the wait, set when it starts
+	until := s.began.Add(s.req.Wait)
 	for tries := 0; ; {
 		t, v, err := s.b.lookup(s.req.Topic)
 		if err != nil {
@@ -66,14 +126,22 @@ func (s *scan) consume(ctx context.Context) (*topic, error) {
 			}
 			return t, fmt.Errorf("%w: a log of %s keeps closing", model.ErrUnavailable, s.req.Topic)
 		}
-		if err != nil || len(s.out) > 0 || s.req.Wait <= 0 {
+		if err != nil || len(s.out) > 0 {
 			return t, err
 		}
-		now := s.b.opts.Clock.Now()
-		if until.IsZero() {
-			until = now.Add(s.req.Wait)
+		if !s.asked {
+			s.asked = true
+			if s.out = s.req.Elsewhere.Probe(ctx, t.name, s.req.Max); len(s.out) > 0 {
+				return t, nil
+			}
+			if ctx.Err() != nil {
+				return t, ctx.Err()
+			}
 		}
-		again, err := s.park(ctx, t, seq, until.Sub(now))
+		if s.req.Wait <= 0 {
+			return t, nil
+		}
+		again, err := s.park(ctx, t, seq, until)
 		if !again {
 			return t, err
 		}
@@ -119,14 +187,15 @@ func (s *scan) from(t *topic, v *model.TopicView, p int) error {
 	return err
 }
 
-// park waits for the pump. again means: look once more, from the start, with what is
-// left of the wait.
-func (s *scan) park(ctx context.Context, t *topic, seq uint64, wait time.Duration) (again bool, err error) {
+// park waits for the pump, or for word of a record elsewhere. again means: look once
+// more, from the start, with what is left of the wait.
+func (s *scan) park(ctx context.Context, t *topic, seq uint64, until time.Time) (again bool, err error) {
+	wait := until.Sub(s.b.opts.Clock.Now())
 	if wait <= 0 {
 		return false, ctx.Err()
 	}
-	w := s.b.newWaiter(s.req.Partition, s.req.Max)
-	joined, end := t.waiters.join(w)
+	w := s.b.newWaiter(s.req.Partition, s.req.Max, s.req.Elsewhere != nil)
+	joined, end := t.waiters.join(w, s.back)
 	if !joined {
 		s.b.freeWaiter(w)
 		return s.dismissed(end)
@@ -137,8 +206,13 @@ func (s *scan) park(ctx context.Context, t *topic, seq uint64, wait time.Duratio
 	if s.b.released.Load() {
 		t.waiters.close(nil) // the entry may be younger than ReleaseWaiters
 	}
+	if w.roams && !s.parked {
+		s.parked = true
+		s.req.Elsewhere.Park(t.name, until) // in the queue first, so that word finds it
+	}
 	timer := s.b.opts.Clock.NewTimer(wait)
 	defer timer.Stop()
+	late := false
 	select {
 	case <-w.wake:
 	case <-timer.C():
@@ -147,25 +221,60 @@ func (s *scan) park(ctx context.Context, t *topic, seq uint64, wait time.Duratio
 			return false, nil
 		}
 		<-w.wake
+		late = true
 	case <-ctx.Done():
 		if !t.waiters.leave(w) {
 			<-w.wake
 		}
 	}
 	defer s.b.freeWaiter(w)
+	if w.word != nil && (late || ctx.Err() != nil) {
+		t.waiters.send(w.word) // no use for it any more: the next one's
+		return false, ctx.Err()
+	}
 	if ctx.Err() != nil {
 		if w.part != nil {
 			w.part.Unreserve(w.leases)
 		}
 		return false, ctx.Err()
 	}
-	if w.part == nil {
-		return s.dismissed(w.end)
+	switch {
+	case w.word != nil:
+		return s.follow(ctx, t, w.word)
+	case w.part != nil:
+		return s.claim(t, w.part, w.leases)
 	}
-	return s.claim(t, w.part, w.leases)
+	return s.dismissed(w.end)
 }
 
-// dismissed is what a consumer does that was sent away: nothing more when the node is
+// follow goes where word sends it. A round of all owners that finds something passes on
+// the word, so that one lost announcement does not keep the rest of a backlog.
+func (s *scan) follow(ctx context.Context, t *topic, wd *word) (again bool, err error) {
+	if wd.owner != "" {
+		s.out = s.req.Elsewhere.Claim(ctx, t.name, wd.owner, s.req.Max)
+	} else if s.out = s.req.Elsewhere.Probe(ctx, t.name, s.req.Max); len(s.out) > 0 {
+		t.waiters.send(wd)
+	}
+	if len(s.out) == 0 {
+		s.back = true
+		return ctx.Err() == nil, ctx.Err()
+	}
+	if len(s.out) == 1 && s.req.Max > 1 {
+		s.budget.Messages--
+		s.budget.Bytes -= len(s.out[0].Key) + len(s.out[0].Payload)
+		s.topUp(t)
+	}
+	return false, nil
+}
+
+// leave ends what park said elsewhere.
+func (s *scan) leave() {
+	if s.parked {
+		s.req.Elsewhere.Leave(s.req.Topic)
+	}
+}
+
+// dismissed is what a consume does that was sent away: nothing more when the node is
 // stopping; when its topic went, look whether another life took the name.
 func (s *scan) dismissed(end error) (again bool, err error) {
 	return end != nil, nil
@@ -180,12 +289,15 @@ func (s *scan) claim(t *topic, pt *partition.Partition, leases []lease.Lease) (a
 	if err != nil {
 		return false, err
 	}
-	if s.budget.Messages > 0 && s.budget.Bytes > 0 {
-		if v := t.view.Load(); v != nil {
-			_ = s.local(t, v) // a bonus: what was delivered stands, whatever this meets
-		}
-	}
+	s.topUp(t)
 	return false, nil
+}
+
+// topUp takes what the local partitions have besides.
+func (s *scan) topUp(t *topic) {
+	if v := t.view.Load(); v != nil && s.budget.Messages > 0 && s.budget.Bytes > 0 {
+		_ = s.local(t, v) // a bonus: what was delivered stands, whatever this meets
+	}
 }
 
 // Read returns the record at an offset without a lease; false at or past the high

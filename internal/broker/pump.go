@@ -4,6 +4,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/narad-mq/narad/internal/model"
+	"github.com/narad-mq/narad/internal/partition"
 	"github.com/narad-mq/narad/internal/telemetry"
 )
 
@@ -17,6 +19,7 @@ type pump struct {
 	stop chan struct{}
 	done chan struct{}
 	warn *telemetry.Limiter
+	here round // the visit under way; run's
 
 	mu    sync.Mutex // guards topics
 	topic []*topic   // to be pumped
@@ -67,25 +70,64 @@ func (b *Broker) pumpTopic(t *topic) {
 	if !ok || t.id.Differs(v.ID) {
 		return // whoever noticed or will notice the change dismisses the waiters
 	}
-	t.waiters.serve(func(w *waiter) bool {
-		if w.pin != anyPartition {
-			return v.OwnerOf(w.pin) == b.opts.Node && b.reserveFrom(t, w, w.pin)
-		}
-		n := len(v.Owners)
-		start := t.nextStart(n)
-		for i := range n {
-			p := (start + i) % n
-			if v.Owners[p] == b.opts.Node && b.reserveFrom(t, w, p) {
-				return true
-			}
-		}
-		return false
-	})
+	r := &b.pump.here
+	*r = round{b: b, t: t, v: v}
+	t.waiters.serve(r)
+	*r = round{}
 }
 
-// reserveFrom reserves for w from one partition, if that is open. It opens nothing: a
+// round is one visit of the pump to a topic: the supply of its queue.
+type round struct {
+	b *Broker
+	t *topic
+	v *model.TopicView
+}
+
+func (r *round) reserve(w *waiter, limit int) bool {
+	if w.pin != anyPartition {
+		return r.v.OwnerOf(w.pin) == r.b.opts.Node && r.b.reserveFrom(r.t, w, w.pin, limit)
+	}
+	n := len(r.v.Owners)
+	start := r.t.nextStart(n)
+	for i := range n {
+		p := (start + i) % n
+		if r.v.Owners[p] == r.b.opts.Node && r.b.reserveFrom(r.t, w, p, limit) {
+			return true
+		}
+	}
+	return false
+}
+
+// available counts open partitions only: RegisterToken opened those with files.
+func (r *round) available() (n int64) {
+	for p, owner := range r.v.Owners {
+		if owner != r.b.opts.Node {
+			continue
+		}
+		s := r.t.slot(p)
+		if s == nil {
+			continue
+		}
+		pt := s.part.Load()
+		if pt == nil {
+			continue
+		}
+		have, err := pt.Available()
+		if err != nil {
+			r.b.warnPump(pt, err)
+		}
+		n += have
+	}
+	return n
+}
+
+func (r *round) announce(tk *token) *hold { return r.b.notifier.announce(r.t, tk) }
+
+func (r *round) expired(tk *token) bool { return tk.till <= r.b.now() }
+
+// reserveFrom reserves up to limit records for w from one partition, if that is open. It opens nothing: a
 // consumer opened what had files before it parked, and a commit opens what it writes to.
-func (b *Broker) reserveFrom(t *topic, w *waiter, p int) bool {
+func (b *Broker) reserveFrom(t *topic, w *waiter, p, limit int) bool {
 	s := t.slot(p)
 	if s == nil {
 		return false
@@ -95,10 +137,9 @@ func (b *Broker) reserveFrom(t *topic, w *waiter, p int) bool {
 		return false
 	}
 	var err error
-	w.leases, err = pt.Reserve(w.leases[:0], w.max)
+	w.leases, err = pt.Reserve(w.leases[:0], limit)
 	if err != nil {
-		b.pump.warn.Warn(b.logger, pt.Key().String(), "consume pump could not reserve from partition",
-			"topic", t.name, "partition", p, "err", err)
+		b.warnPump(pt, err)
 	}
 	if len(w.leases) == 0 {
 		return false
@@ -106,6 +147,12 @@ func (b *Broker) reserveFrom(t *topic, w *waiter, p int) bool {
 	s.touch(b.now())
 	w.part = pt
 	return true
+}
+
+func (b *Broker) warnPump(pt *partition.Partition, err error) {
+	key := pt.Key()
+	b.pump.warn.Warn(b.logger, key.String(), "consume pump could not reserve from partition",
+		"topic", key.Topic, "partition", key.Partition, "err", err)
 }
 
 func (p *pump) close() {

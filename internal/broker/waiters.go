@@ -11,19 +11,28 @@ import (
 // anyPartition is the partition of a consume that is not pinned.
 const anyPartition = -1
 
-// waiter is one parked consumer. While it is in a queue its fields belong to that
-// queue's lock; after its wake was received they belong to the consumer again.
+// waiter is one parked consumer, or the token of another node's consumers. While it is
+// in a queue its fields belong to that queue's lock; after its wake was received they
+// belong to the consumer again.
 type waiter struct {
-	pin        int // partition, or anyPartition
-	max        int // messages it can use
+	pin        int  // partition, or anyPartition
+	max        int  // messages it can use
+	roams      bool // it can be sent to other nodes
 	prev, next *waiter
 	list       *fifo // nil once it left or was served
 
+	token *token // nil = a consumer of this node; else there is no wake
+
 	part   *partition.Partition // set when it was handed reservations
 	leases []lease.Lease
+	word   *word // set when it was sent to look elsewhere
 	end    error // why it was sent away without: nil = shutdown
 	wake   chan struct{}
 }
+
+// word sends a parked consumer to other nodes: to the owner that announced a record, or,
+// when owner is "", to all of them.
+type word struct{ owner string }
 
 func newWaiterPool() *sync.Pool {
 	return &sync.Pool{New: func() any { return &waiter{wake: make(chan struct{}, 1)} }}
@@ -31,9 +40,10 @@ func newWaiterPool() *sync.Pool {
 
 // newWaiter takes a waiter from the pool; it goes back once it is in no queue and its
 // wake was received.
-func (b *Broker) newWaiter(pin, limit int) *waiter {
+func (b *Broker) newWaiter(pin, limit int, roams bool) *waiter {
 	w := b.waiters.Get().(*waiter)
-	w.pin, w.max, w.part, w.leases, w.end = pin, limit, nil, w.leases[:0], nil
+	w.pin, w.max, w.roams = pin, limit, roams
+	w.part, w.leases, w.word, w.end = nil, w.leases[:0], nil, nil
 	return w
 }
 
@@ -55,6 +65,16 @@ func (f *fifo) push(w *waiter) {
 		f.head = w
 	}
 	f.tail = w
+}
+
+func (f *fifo) pushFront(w *waiter) {
+	w.list, w.prev, w.next = f, nil, f.head
+	if f.head != nil {
+		f.head.prev = w
+	} else {
+		f.tail = w
+	}
+	f.head = w
 }
 
 func (f *fifo) remove(w *waiter) {
@@ -81,18 +101,25 @@ type waiters struct {
 	mu     sync.Mutex // guards all below and every queued waiter
 	shared fifo
 	pinned map[int]*fifo
+	tokens map[string]*waiter // those in shared, by node
+	holds  []*hold            // oldest first
 	closed bool
 	end    error // what a waiter gets after close; nil = nothing
 }
 
-// join queues w; false with the reason when the queue was closed.
-func (q *waiters) join(w *waiter) (bool, error) {
+// join queues w, at the front when it comes back from another node with nothing; false
+// with the reason when the queue was closed.
+func (q *waiters) join(w *waiter, back bool) (bool, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.closed {
 		return false, q.end
 	}
-	q.fifo(w.pin).push(w)
+	if f := q.fifo(w.pin); back {
+		f.pushFront(w)
+	} else {
+		f.push(w)
+	}
 	q.parked.Add(1)
 	return true, nil
 }
@@ -131,6 +158,9 @@ func (q *waiters) takeOut(w *waiter) {
 	if w.pin != anyPartition && f.head == nil {
 		delete(q.pinned, w.pin)
 	}
+	if w.token != nil {
+		delete(q.tokens, w.token.node)
+	}
 	q.parked.Add(-1)
 }
 
@@ -141,7 +171,7 @@ func (q *waiters) close(end error) {
 	if q.closed {
 		return
 	}
-	q.closed, q.end = true, end
+	q.closed, q.end, q.holds = true, end, nil
 	q.dismiss(&q.shared)
 	for _, f := range q.pinned {
 		q.dismiss(f)
@@ -151,16 +181,45 @@ func (q *waiters) close(end error) {
 func (q *waiters) dismiss(f *fifo) {
 	for w := f.head; w != nil; w = f.head {
 		q.takeOut(w)
-		w.end = q.end
-		w.wake <- struct{}{}
+		if w.token == nil {
+			w.end = q.end
+			w.wake <- struct{}{}
+		}
 	}
 }
 
-// serve hands reservations to waiters, pinned ones first, until the partitions are dry
-// or nobody waits. reserve fills a waiter's part and leases and reports whether it got
-// any; it runs under the lock, so that a waiter cannot leave between being picked and
-// being handed its reservations.
-func (q *waiters) serve(reserve func(w *waiter) bool) {
+// send sends the oldest consumer that can roam to other nodes; false when none is parked.
+func (q *waiters) send(wd *word) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for w := q.shared.head; w != nil; w = w.next {
+		if w.roams {
+			q.takeOut(w)
+			w.word = wd
+			w.wake <- struct{}{}
+			return true
+		}
+	}
+	return false
+}
+
+// supply is what a topic has for those who wait: the pump's view of it.
+type supply interface {
+	// reserve fills w's part and leases with up to limit, and reports whether it got any.
+	reserve(w *waiter, limit int) bool
+	// available is how many records could be reserved now.
+	available() int64
+	// announce has a node told of a record, and answers the hold that this makes; nil when
+	// nobody can be told.
+	announce(tk *token) *hold
+	// expired reports whether a token has lapsed.
+	expired(tk *token) bool
+}
+
+// serve hands what s has to those who wait, pinned ones first, until it is dry or nobody
+// waits. It calls s under the lock, so that a waiter cannot leave between being picked
+// and being handed its reservations.
+func (q *waiters) serve(s supply) {
 	q.mu.Lock()
 	pins := make([]int, 0, len(q.pinned))
 	for p := range q.pinned {
@@ -168,26 +227,56 @@ func (q *waiters) serve(reserve func(w *waiter) bool) {
 	}
 	q.mu.Unlock()
 	for _, p := range pins {
-		for q.serveOne(p, reserve) {
+		for q.servePinned(s, p) {
 		}
 	}
-	for q.serveOne(anyPartition, reserve) {
+	for q.serveShared(s) {
 	}
 }
 
-// serveOne serves the oldest waiter of one FIFO; the lock is let go between waiters so
-// that arrivals are not held up by a long backlog.
-func (q *waiters) serveOne(pin int, reserve func(w *waiter) bool) bool {
+// servePinned serves the oldest waiter of one partition; the lock is let go between
+// waiters so that arrivals are not held up by a long backlog.
+func (q *waiters) servePinned(s supply, pin int) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	f := &q.shared
-	if pin != anyPartition {
-		if f = q.pinned[pin]; f == nil {
-			return false
-		}
+	f := q.pinned[pin]
+	return f != nil && q.hand(s, f.head, f.head.max)
+}
+
+// serveShared serves the oldest of the shared FIFO. What was announced to other nodes is
+// left for them: a token, and a consumer behind a fired one, get what is available beyond
+// the holds (spec/consume section 7).
+func (q *waiters) serveShared(s supply) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	w := q.shared.head
+	if w == nil {
+		return false
 	}
-	w := f.head
-	if w == nil || !reserve(w) {
+	if w.token == nil && len(q.holds) == 0 {
+		return q.hand(s, w, w.max)
+	}
+	if w.token != nil && s.expired(w.token) {
+		q.takeOut(w)
+		return true
+	}
+	spare := s.available() - int64(len(q.holds))
+	if spare <= 0 {
+		return false
+	}
+	if w.token == nil {
+		return q.hand(s, w, int(min(spare, int64(w.max))))
+	}
+	q.takeOut(w)
+	if h := s.announce(w.token); h != nil {
+		q.holds = append(q.holds, h)
+	}
+	return true
+}
+
+// hand gives w its reservations and wakes it. Caller holds mu.
+func (q *waiters) hand(s supply, w *waiter, limit int) bool {
+	if !s.reserve(w, limit) {
 		return false
 	}
 	q.takeOut(w)

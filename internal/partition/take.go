@@ -46,6 +46,21 @@ func (p *Partition) Reserve(dst []lease.Lease, limit int) ([]lease.Lease, error)
 	return dst, nil
 }
 
+// Available is how many records Reserve could lease now, leases that are due but not yet
+// purged aside. It does no I/O once the queue state was built.
+func (p *Partition) Available() (int64, error) {
+	s, err := p.queue()
+	if err != nil {
+		return 0, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.gone {
+		return 0, nil
+	}
+	return s.table.Available(p.log.HighWatermark()), nil
+}
+
 // Unreserve gives reservations back that nobody will read; they do not count as
 // deliveries.
 func (p *Partition) Unreserve(leases []lease.Lease) {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"iter"
 	"log/slog"
 	"os"
 	"os/signal"
@@ -28,7 +27,6 @@ import (
 	"github.com/narad-mq/narad/internal/httpapi"
 	"github.com/narad-mq/narad/internal/ingress"
 	"github.com/narad-mq/narad/internal/metastore"
-	"github.com/narad-mq/narad/internal/model"
 	"github.com/narad-mq/narad/internal/reclaim"
 	"github.com/narad-mq/narad/internal/router"
 	"github.com/narad-mq/narad/internal/schema"
@@ -37,10 +35,6 @@ import (
 	"github.com/narad-mq/narad/internal/users"
 	"github.com/narad-mq/narad/internal/wal"
 )
-
-// sweepTimeout is what the startup sweep waits for the leader's word; past it the
-// sweep is skipped, never hurried (spec/operations section 4).
-const sweepTimeout = 60 * time.Second
 
 // node is the running parts of a process. Each is closed by the step that stop lists
 // for it; a part that was never opened is nil.
@@ -64,6 +58,7 @@ type node struct {
 	fanout    *fanout.Engine
 	duties    *controller.Controller
 	poller    *telemetry.Poller
+	startup   reconciliation
 }
 
 // people are the parts that know users.
@@ -94,6 +89,7 @@ func serve(ctx context.Context, cfg config.Config, out stdio) error {
 	case <-n.store.Done():
 		failed = n.store.Err()
 	case failed = <-n.fronts.failed:
+	case failed = <-n.startup.failed:
 	}
 	return errors.Join(failed, n.stop())
 }
@@ -117,13 +113,12 @@ func (n *node) boot(ctx context.Context) error {
 		n.listen,        // health answers from here on, so that liveness never waits for a recovery
 		n.openMetastore, // everything below asks it who owns what
 		n.openAccess,    // users are in the metastore; it only reads them
-		n.seedRoot,      // the leader is known by now, and whoever is told to log in later can
-		n.openBroker,    // before the sweep: retiring a directory is the broker's
-		n.sweep,         // before a create can be answered: it could remove a directory it just missed
-		n.recoverBroker, // before traffic: what a crash left open is repaired in the background of nobody's request
-		n.openFanout,    // after recovery: cursors ask where logs end
-		n.openIngress,   // last of the data plane: it dispatches what the WAL still holds at once
-		n.openRoutes,    // from here on the node answers requests
+		n.seedRoot,      // whoever leads does it, in the background where that is not known yet
+		n.openBroker,    // before the ingress: dispatched records go to it
+		n.openFanout,    // before the routes: they list its children
+		n.openIngress,   // it dispatches what the WAL still holds as soon as owners are known
+		n.openRoutes,    // from here on the node answers requests; creates wait for the gate
+		n.reconcile,     // last: it may wait for a leader, and produces must not wait with it
 	} {
 		if err := step(ctx); err != nil {
 			return err
@@ -173,10 +168,10 @@ func (n *node) openMetastore(ctx context.Context) (err error) {
 		TrailingLogs: uint64(n.cfg.Cluster.TrailingLogs), TLS: tls,
 		Bootstrap: func() error { return refuseOrphans(disk.OS{}, filepath.ToSlash(n.cfg.Storage.DataDir)) },
 	})
-	if err != nil {
+	if err != nil || len(n.cfg.Cluster.Peers) > 0 {
 		return err
 	}
-	return n.store.WaitReady(ctx)
+	return n.store.WaitReady(ctx) // nobody else to wait for: it leads at once
 }
 
 func (n *node) openAccess(context.Context) error {
@@ -240,17 +235,6 @@ func (n *node) openBroker(context.Context) error {
 	return nil
 }
 
-func (n *node) sweep(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, sweepTimeout)
-	defer cancel()
-	_, _ = n.reclaimer.Startup(ctx, n.creates) // it said what it left; a later sweep goes on
-	return nil
-}
-
-func (n *node) recoverBroker(ctx context.Context) error {
-	return n.broker.Recover(ctx, iter.Seq[*model.TopicView](func(yield func(*model.TopicView) bool) { n.store.Range(yield) }))
-}
-
 func (n *node) openIngress(context.Context) (err error) {
 	s := n.cfg.Storage
 	spare := wal.SpareRecycle
@@ -303,9 +287,9 @@ func (n *node) openRoutes(context.Context) error {
 	n.api.Begin(httpapi.Backends{
 		Auth: n.auth, Directory: n.store, Topics: manager, Schemas: n.store, Users: n.newUsers(),
 		Links: manager, Children: n.fanout,
-		Router: n.router, Produce: n.ingress, Health: n.store,
+		Router: n.router, Produce: n.ingress, Health: health{n},
 	})
-	registerBoot(n.reg, n.clk.Now().Sub(n.start), n.store.Ready)
+	registerBoot(n.reg, n.clk.Now().Sub(n.start), health{n}.Ready)
 	n.log.Info("http listening", "addr", n.fronts.addr())
 	return nil
 }
@@ -338,6 +322,7 @@ func (n *node) stop() error {
 	if n.poller != nil {
 		n.poller.Stop()
 	}
+	do("stop the startup work", n.startup.Close)
 	closeIf(do, "stop the leader's duties", n.duties)
 	closeIf(do, "stop fan-out", n.fanout) // slabs in flight end before the logs they go to
 	closeIf(do, "stop reclaiming", n.reclaimer)

@@ -99,14 +99,18 @@ func (l *leader) setMute(mute bool) {
 
 // owner renames like the data plane: only a directory whose marker is the id.
 type owner struct {
-	fs   disk.FS
-	root string
-	fail error
+	fs     disk.FS
+	root   string
+	fail   error
+	before func() // runs before a Retire looks
 }
 
 func (o *owner) Retire(name string, id model.Incarnation) (string, error) {
 	if o.fail != nil {
 		return "", o.fail
+	}
+	if o.before != nil {
+		o.before()
 	}
 	dir := path.Join(o.root, name)
 	marker, err := commitlog.ReadMarker(o.fs, dir)
@@ -125,17 +129,21 @@ type rig struct {
 	reg    *prometheus.Registry
 }
 
-func newRig(t testing.TB, fsys disk.FS, dataDir string, clk clock.Clock) *rig {
+func newRig(t testing.TB, fsys disk.FS, dataDir string, clk clock.Clock, edit ...func(*Options)) *rig {
 	t.Helper()
 	root := path.Join(dataDir, "topics")
 	g := &rig{
 		fs: fsys, root: root, leader: &leader{live: map[string]model.Incarnation{}},
 		owner: &owner{fs: fsys, root: root}, reg: prometheus.NewRegistry(),
 	}
-	var err error
-	g.Reclaimer, err = New(Options{
+	o := Options{
 		FS: fsys, DataDir: dataDir, Topics: g.leader, Confirmer: g.leader, Retirer: g.owner, Clock: clk, Registry: g.reg,
-	})
+	}
+	for _, f := range edit {
+		f(&o)
+	}
+	var err error
+	g.Reclaimer, err = New(o)
 	if err != nil {
 		t.Fatal(err)
 	}

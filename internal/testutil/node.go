@@ -218,6 +218,16 @@ func (n *Node) Wait(d time.Duration) int {
 	return n.ExitCode()
 }
 
+// Ended reports whether the process that Launch started has ended.
+func (n *Node) Ended() bool {
+	select {
+	case <-n.done:
+		return true
+	default:
+		return false
+	}
+}
+
 // ExitCode is the code of the process that ended; -1 if a signal ended it.
 func (n *Node) ExitCode() int { return n.cmd.ProcessState.ExitCode() }
 

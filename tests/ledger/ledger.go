@@ -1,7 +1,7 @@
 // Package ledger judges a run of the real binary by what its clients were told: the
-// oracles O1 (no loss), O2 (no invention), O3 (acks stick) and O5 (an offset is never
-// used twice) of the reliability specification, and that nothing is stored twice
-// without a fault that explains it.
+// oracles O1 (no loss), O2 (no invention), O3 (acks stick), O4 (one lease) and O5 (an
+// offset is never used twice) of the reliability specification, and that nothing is
+// stored twice without a fault that explains it.
 //
 // A test notes every produce before it is sent and every answer it got, every delivery,
 // every ack answered 204, and every fault it caused. What a client was not told is
@@ -28,6 +28,10 @@ type Windows struct {
 	// Copy: a message sent from this long before a fault until this long after its end
 	// may be stored twice; 0 = the ledger does not judge copies.
 	Copy time.Duration
+	// Lease: a message that was handed out is handed out to nobody else for this long,
+	// unless something happened to its partition's owner; 0 = the ledger does not judge
+	// leases.
+	Lease time.Duration
 }
 
 // Fault is something a test did to one node, or to all.
@@ -44,11 +48,13 @@ type Fault struct {
 type entry struct {
 	size      int       // of its body
 	sent      time.Time // when its produce was about to be sent
+	answered  time.Time // when the answer was noted; zero = none yet
 	accepted  bool      // answered 202
 	refused   bool      // answered, for certain, that it was not stored
 	delivered int
-	copies    int  // places it was delivered from
-	acked     bool // one of its stored copies was acked with 204
+	copies    int    // places it was delivered from
+	acked     bool   // one of its stored copies was acked with 204
+	steps     []step // deliveries and acks, for the check of histories
 }
 
 // Place names one stored copy of a message. A produce without an answer, or a dispatch
@@ -61,6 +67,7 @@ type Place struct {
 // stored is what was seen of one copy.
 type stored struct {
 	id    string
+	taken time.Time // when the consume that brought it last was sent
 	sent  time.Time // when the ack that got a 204 was sent
 	acked time.Time // when that 204 was noted; zero = never
 }
@@ -103,9 +110,10 @@ func (l *Ledger) Sending(id string, size int) []byte {
 func (l *Ledger) Answered(err error, ids ...string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	now := time.Now()
 	for _, id := range ids {
-		l.messages[id].accepted = err == nil
-		l.messages[id].refused = err != nil && !client.Uncertain(err)
+		e := l.messages[id]
+		e.answered, e.accepted, e.refused = now, err == nil, err != nil && !client.Uncertain(err)
 	}
 }
 
@@ -149,24 +157,54 @@ func (l *Ledger) Deliver(d client.Delivery, began time.Time) (id string) {
 		l.problem("O2: delivered %s, whose produce was refused", m.ID)
 	}
 	e.delivered++
+	excused := false // it may have been acked before
 	at := Place{d.Partition, d.Offset}
 	c := l.copies[at]
 	switch {
 	case c == nil:
-		l.copies[at] = &stored{id: m.ID}
+		l.copies[at] = &stored{id: m.ID, taken: began}
 		e.copies++
+		excused = e.copies > 1
 		if e.copies > 1 && l.windows.Copy > 0 && !l.repeatable(e) {
+			excused = false
 			l.problem("%s is stored %d times, no fault within %v of its produce", m.ID, e.copies, l.windows.Copy)
 		}
 	case c.id != m.ID:
 		l.problem("O5: partition %d offset %d held %s and now holds %s", d.Partition, d.Offset, c.id, m.ID)
 	case !c.acked.IsZero() && began.After(c.acked) && l.forgivable(c, d.Partition):
 		l.late++
+		excused = true
 	case !c.acked.IsZero() && began.After(c.acked):
 		l.problem("O3: %s at partition %d offset %d delivered again %v after its ack, no crash of its owner within %v of it",
 			m.ID, d.Partition, d.Offset, began.Sub(c.acked), l.windows.Ack)
 	}
+	if c != nil {
+		excused = excused || c.acked.IsZero() && e.copies > 1
+		l.judgeLease(c, d.Partition)
+		c.taken = began
+	}
+	what := delivered
+	if excused {
+		what = repeated
+	}
+	e.steps = append(e.steps, step{what, began, time.Now()})
 	return m.ID
+}
+
+// judgeLease: the lease before this delivery was granted when its consume was sent, at
+// the earliest.
+func (l *Ledger) judgeLease(c *stored, partition int) {
+	held := time.Since(c.taken)
+	if held >= l.windows.Lease || !c.acked.IsZero() {
+		return
+	}
+	owner := l.owners[partition]
+	for _, f := range l.faults {
+		if (owner == "" || f.Node == "" || f.Node == owner) && (f.End.IsZero() || f.End.After(c.taken)) {
+			return
+		}
+	}
+	l.problem("O4: %s of partition %d was handed out again after %v, within its lease of %v", c.id, partition, held, l.windows.Lease)
 }
 
 // forgivable reports whether the owner died while the ack was under way or within the
@@ -195,7 +233,9 @@ func (l *Ledger) repeatable(e *entry) bool {
 func (l *Ledger) Acked(id string, d client.Delivery, sent time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.messages[id].acked = true
+	e := l.messages[id]
+	e.acked = true
+	e.steps = append(e.steps, step{acked, sent, time.Now()})
 	if c := l.copies[Place{d.Partition, d.Offset}]; c != nil {
 		c.sent, c.acked = sent, time.Now()
 	}

@@ -220,6 +220,36 @@ func TestBadHistories(t *testing.T) {
 	}
 }
 
+// A message is leased to one consumer at a time, unless its owner lost its memory.
+func TestOneLease(t *testing.T) {
+	for name, c := range map[string]struct {
+		lease time.Duration
+		tell  func(s *story)
+		bad   bool
+	}{
+		"handed out twice":          {time.Hour, func(*story) {}, true},
+		"not judged":                {0, func(*story) {}, false},
+		"after the lease":           {time.Nanosecond, func(*story) {}, false},
+		"its owner died":            {time.Hour, func(s *story) { s.fault("n1", time.Millisecond, 0, true) }, false},
+		"its owner is stopped":      {time.Hour, func(s *story) { s.Begin(Fault{Node: "n1", Start: s.now}) }, false},
+		"another node died":         {time.Hour, func(s *story) { s.fault("n2", time.Millisecond, 0, true) }, true},
+		"its owner had died before": {time.Hour, func(s *story) { s.fault("n1", -time.Second, time.Millisecond, true) }, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := &story{New(Windows{Lease: c.lease}), time.Now()}
+			s.Owns(0, "n1")
+			s.sent("a", nil)
+			s.got("a", 0, 0)
+			c.tell(s)
+			s.later(time.Millisecond)
+			s.got("a", 0, 0)
+			if p := s.Problems(); (len(p) == 1 && strings.HasPrefix(p[0], "O4")) != c.bad || len(p) > 1 {
+				t.Errorf("problems %q, want one: %v", p, c.bad)
+			}
+		})
+	}
+}
+
 // What was accepted and never came is named.
 func TestLoss(t *testing.T) {
 	_, lost := produceErrors(t)

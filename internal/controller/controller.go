@@ -141,15 +141,16 @@ func (c *Controller) Close() error {
 
 // run looks until Close.
 func (c *Controller) run() {
+	c.look(c.quit)
 	timer := c.clock.NewTimer(watchEvery)
 	defer timer.Stop()
 	for {
-		c.look(c.quit)
-		timer.Reset(watchEvery)
 		select {
 		case <-timer.C():
 		case <-c.quit.Done():
 			return
 		}
+		c.look(c.quit)
+		timer.Reset(watchEvery)
 	}
 }

@@ -43,13 +43,13 @@ func spread(n int, receivers []string, owned func(id string) int) []string {
 // separate exchanges owners so that, as far as it goes, none is the one to keep off.
 // How many each member gets stays as it was dealt.
 func separate(owners, away []string) {
-	n := min(len(owners), len(away))
-	for p := range n {
+	wrong := func(q int, id string) bool { return q < len(away) && away[q] == id }
+	for p := range min(len(owners), len(away)) {
 		if owners[p] != away[p] {
 			continue
 		}
-		for q := range n {
-			if owners[q] != away[p] && owners[p] != away[q] {
+		for q := range owners {
+			if owners[q] != away[p] && !wrong(q, owners[p]) {
 				owners[p], owners[q] = owners[q], owners[p]
 				break
 			}

@@ -1,9 +1,11 @@
 package controller
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"golang.org/x/sync/errgroup"
 
@@ -140,34 +142,49 @@ func (c *Controller) parentOwners(v *model.TopicView) []string {
 // fill places the partitions without owner of the named topics. The assignment lock is
 // held, and each topic is read under it.
 func (c *Controller) fill(ctx context.Context, topics, receivers []string) error {
-	dealt := map[string]int{}
-	owned := func(id string) int { return c.store.OwnedPartitions(id) + dealt[id] }
-	var entries []metastore.InsertPlacement
-	for _, name := range topics {
-		v, ok := c.store.Topic(name)
-		if !ok {
-			continue
-		}
-		entry, ok := insertion(v, receivers, owned, c.parentOwners(v))
-		if !ok {
-			continue
-		}
-		for _, id := range entry.Owners {
-			dealt[id]++
-		}
-		entries = append(entries, entry)
-	}
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(inFlight)
-	for _, entry := range entries {
+	for _, entry := range c.plan(topics, receivers) {
 		g.Go(func() error { return c.insert(ctx, entry) })
 	}
 	return g.Wait()
 }
 
-// insertion is the entry that gives every partition without owner one; false when all
-// have one.
-func insertion(v *model.TopicView, receivers []string, owned func(id string) int, parents []string) (metastore.InsertPlacement, bool) {
+// plan deals the partitions without owner of the named topics, parents before children,
+// then by name.
+func (c *Controller) plan(topics, receivers []string) (entries []metastore.InsertPlacement) {
+	var views []*model.TopicView
+	for _, name := range topics {
+		if v, ok := c.store.Topic(name); ok {
+			views = append(views, v)
+		}
+	}
+	slices.SortFunc(views, func(a, b *model.TopicView) int {
+		return cmp.Or(cmp.Compare(min(len(a.Parent), 1), min(len(b.Parent), 1)), cmp.Compare(a.Name, b.Name))
+	})
+	dealt := map[string]int{}
+	owned := func(id string) int { return c.store.OwnedPartitions(id) + dealt[id] }
+	planned := map[string][]string{} // owners by topic, with what is dealt here
+	for _, v := range views {
+		parents, ok := planned[v.Parent]
+		if !ok {
+			parents = c.parentOwners(v)
+		}
+		entry, owners := insertion(v, receivers, owned, parents)
+		for _, id := range entry.Owners {
+			dealt[id]++
+		}
+		planned[v.Name] = owners
+		if entry.Owners != nil {
+			entries = append(entries, entry)
+		}
+	}
+	return entries
+}
+
+// insertion is the entry that gives every partition without owner one, and the owners
+// with it; the entry names none when nothing is left to place.
+func insertion(v *model.TopicView, receivers []string, owned func(id string) int, parents []string) (metastore.InsertPlacement, []string) {
 	var free []int
 	var away []string // of each free partition
 	for p, id := range v.Owners {
@@ -181,15 +198,18 @@ func insertion(v *model.TopicView, receivers []string, owned func(id string) int
 		}
 		away = append(away, off)
 	}
+	entry := metastore.InsertPlacement{Topic: v.Name, ID: v.ID}
 	if free == nil {
-		return metastore.InsertPlacement{}, false
+		return entry, v.Owners
 	}
-	first := free[0]
-	owners := make([]string, free[len(free)-1]-first+1)
+	entry.First = free[0]
+	entry.Owners = make([]string, free[len(free)-1]-free[0]+1)
+	owners := slices.Clone(v.Owners)
 	for i, id := range deal(len(free), receivers, owned, away) {
-		owners[free[i]-first] = id
+		entry.Owners[free[i]-entry.First] = id
+		owners[free[i]] = id
 	}
-	return metastore.InsertPlacement{Topic: v.Name, ID: v.ID, First: first, Owners: owners}, true
+	return entry, owners
 }
 
 // insert proposes a placement. What was refused (the topic is gone or another one, a

@@ -194,6 +194,10 @@ func TestClusterConfigurationChanges(t *testing.T) {
 	if s.LedFor() <= 0 || c.nodes[i].store.LedFor() != 0 {
 		t.Errorf("led for %s, the follower for %s", s.LedFor(), c.nodes[i].store.LedFor())
 	}
+	term := s.LeaderTerm()
+	if term == 0 || c.nodes[i].store.LeaderTerm() != 0 {
+		t.Errorf("leads in term %d, the follower in %d", term, c.nodes[i].store.LeaderTerm())
+	}
 	c.isolate(i)
 	narad.Eventually(t, clusterWait, func() bool { return s.HeartbeatFailing(c.nodes[i].id) != nil }, "heartbeats to fail")
 	c.heal(i)
@@ -201,6 +205,9 @@ func TestClusterConfigurationChanges(t *testing.T) {
 	must(t, c.nodes[c.waitLeader()].store.TransferLeadership(ctx))
 	narad.Eventually(t, clusterWait, func() bool { return !s.IsLeader() || c.waitLeader() != leader }, "another leader")
 	next := c.waitLeader()
+	if now := c.nodes[next].store.LeaderTerm(); now <= term {
+		t.Errorf("a later leader leads in term %d, the first in %d", now, term)
+	}
 	other := c.follower()
 	c.eventually(func() error { return c.nodes[c.waitLeader()].store.Remove(ctx, c.nodes[other].id) }, "a removal")
 	narad.Eventually(t, clusterWait, func() bool {

@@ -12,6 +12,7 @@ var longFiles = map[string]string{}
 var packageVars = map[string]string{
 	"internal/metastore.volume":   "disk.OS has no fields; bbolt and raft open real files themselves",
 	"internal/httpapi.openAPI":    "an embedded file",
+	"internal/peer.ErrUnreached":  "the transport's sentinel by the name floors above know it by",
 	"internal/testutil.buildOnce": "one build of the binary per test process, however many tests use it",
 }
 

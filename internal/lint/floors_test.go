@@ -37,6 +37,7 @@ var floors = map[string]floor{
 
 	"internal/partition": {level: 3},
 	"internal/metastore": {level: 3},
+	"internal/peer":      {level: 3},
 
 	"internal/wal":       {level: 2},
 	"internal/commitlog": {level: 2},

@@ -13,9 +13,9 @@ import (
 	"github.com/narad-mq/narad/internal/model"
 )
 
-// ErrNotLeader: the call needs the leader, and this node is not. It is an
-// ErrUnavailable for every caller.
-var ErrNotLeader = fmt.Errorf("%w: not the metastore leader", model.ErrUnavailable)
+// ErrNotLeader: the call needs the leader, and this node is not. It is a
+// model.ErrNotLeader, and so an ErrUnavailable, for every caller.
+var ErrNotLeader = fmt.Errorf("%w", model.ErrNotLeader)
 
 // ErrServerNotFound: no server of that id in the Raft configuration.
 var ErrServerNotFound = errors.New("no such raft server")

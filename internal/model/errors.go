@@ -64,6 +64,9 @@ var (
 	// ErrPurgeDeferred: this node's replica still shows the topic incarnation that is to
 	// be purged (503, code purge_deferred).
 	ErrPurgeDeferred = errors.New("purge deferred: the local metastore still shows the topic incarnation")
+	// ErrNotLeader: the call needs the leader of the metastore, and this node is not. It
+	// is an ErrUnavailable for every caller that cannot ask the leader instead.
+	ErrNotLeader = fmt.Errorf("%w: not the metastore leader", ErrUnavailable)
 	// ErrOutcomeUnknown: a metadata write may still be applied.
 	ErrOutcomeUnknown = errors.New("the change may still be applied, read it back before retrying")
 	// ErrShuttingDown: the node is stopping.

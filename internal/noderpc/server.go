@@ -128,6 +128,10 @@ func (s *Server) Handle(op Op, h Handler, gate func(body []byte) Gate) {
 // then it is answered 503, from now on 400.
 func (s *Server) Ready() { s.ready.Store(true) }
 
+// Logger is the logger of the node's RPC, for handlers that fail in a way their requester
+// is not told.
+func (s *Server) Logger() *slog.Logger { return s.log }
+
 // Addr is the bound address, host:port.
 func (s *Server) Addr() string { return s.transport.Conn.LocalAddr().String() }
 

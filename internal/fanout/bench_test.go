@@ -95,7 +95,7 @@ func BenchmarkFourChildren(b *testing.B) {
 		for behind := true; behind; {
 			<-time.After(time.Millisecond)
 			v, _ := rep.Topic("p")
-			behind = slices.ContainsFunc(e.Children(v), func(c Child) bool { return !c.LagComplete || c.LagMessages > 0 })
+			behind = slices.ContainsFunc(e.Children(context.Background(), v), func(c Child) bool { return !c.LagComplete || c.LagMessages > 0 })
 		}
 		copied += time.Since(at)
 		must(b, e.Close())

@@ -128,5 +128,5 @@ func TestFailingCallsAreSurvived(t *testing.T) {
 // caught reports a complete lag of 0.
 func (r *rig) caught(parent, child string) bool {
 	v, _ := r.rep.Topic(parent)
-	return slices.ContainsFunc(r.e.Children(v), func(c Child) bool { return c.Name == child && c.LagComplete && c.LagMessages == 0 })
+	return slices.ContainsFunc(r.e.Children(r.t.Context(), v), func(c Child) bool { return c.Name == child && c.LagComplete && c.LagMessages == 0 })
 }

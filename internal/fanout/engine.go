@@ -53,7 +53,8 @@ type Placement interface {
 	Owner(topic string, partition int) (Owner, error)
 }
 
-// Options configure an Engine. All but the registry and the last three are required.
+// Options configure an Engine. All but the peers, the registry and the last three are
+// required.
 type Options struct {
 	FS        disk.FS
 	DataDir   string
@@ -62,6 +63,7 @@ type Options struct {
 	Leader    Leader
 	Parents   Parents
 	Placement Placement
+	Peers     Peers // nil = this node has none
 	Clock     clock.Clock
 	Logger    *slog.Logger
 	Registry  prometheus.Registerer // nil = unregistered

@@ -534,7 +534,7 @@ func TestListingOpensNothing(t *testing.T) {
 	r.reopen() // every log is closed cleanly, and stays so
 	r.caughtUp("p", "c")
 	v, _ := r.rep.Topic("p")
-	if list := r.e.Children(v); len(list) != 1 || list[0] != (Child{Name: "c", LagComplete: true}) {
+	if list := r.e.Children(t.Context(), v); len(list) != 1 || list[0] != (Child{Name: "c", LagComplete: true}) {
 		t.Errorf("%+v", list)
 	}
 	if err := testutil.GatherAndCompare(r.reg, strings.NewReader("# HELP narad_open_partition_logs Partition logs open now.\n"+

@@ -414,7 +414,7 @@ func (r *rig) caughtUp(parent, child string) {
 	r.t.Helper()
 	r.pump(func() bool {
 		v, _ := r.rep.Topic(parent)
-		for _, c := range r.e.Children(v) {
+		for _, c := range r.e.Children(context.Background(), v) {
 			if c.Name == child {
 				return c.LagComplete && c.LagMessages == 0
 			}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/narad-mq/narad/internal/commitlog"
 	"github.com/narad-mq/narad/internal/model"
+	"github.com/narad-mq/narad/internal/peer"
 )
 
 // ship returns once every record is committed to the child. Buckets that fail are kept
@@ -104,7 +105,7 @@ func (c *cursor) commit(ctx context.Context, p int, recs []model.Record) (err er
 		}
 		var owner Owner
 		if owner, err = c.e.opts.Placement.Owner(c.at.child, p); err == nil {
-			err = c.commitOnce(owner, p, recs)
+			recs, err = c.commitRuns(owner, p, recs)
 		}
 		if err == nil {
 			return nil
@@ -112,6 +113,31 @@ func (c *cursor) commit(ctx context.Context, p int, recs []model.Record) (err er
 		err = fmt.Errorf("commit to %s/%d: %w", c.at.child, p, err)
 	}
 	return err
+}
+
+// commitRuns commits as much at a time as one request to another node carries, and
+// returns what is left after a failure.
+func (c *cursor) commitRuns(owner Owner, p int, recs []model.Record) (left []model.Record, err error) {
+	for len(recs) > 0 {
+		n := runLength(recs)
+		if err := c.commitOnce(owner, p, recs[:n]); err != nil {
+			return recs, err
+		}
+		recs = recs[n:]
+	}
+	return nil, nil
+}
+
+// runLength is how many of the records fit into one commit; at least one.
+func runLength(recs []model.Record) int {
+	size := 0
+	for i := range recs {
+		size += peer.CommitSize(&recs[i])
+		if i > 0 && size > peer.CommitBytesMax {
+			return i
+		}
+	}
+	return len(recs)
 }
 
 func (c *cursor) commitOnce(owner Owner, p int, recs []model.Record) error {

@@ -22,7 +22,7 @@ type Links interface {
 
 // Children lists a parent's children with their lag: package fanout. It opens no log.
 type Children interface {
-	Children(parent *model.TopicView) []fanout.Child
+	Children(ctx context.Context, parent *model.TopicView) []fanout.Child
 }
 
 const childrenTail = "children"
@@ -115,7 +115,7 @@ func (a *API) listChildren(c *call, be *Backends) error {
 		Parent   string            `json:"parent"`
 		ParentID model.Incarnation `json:"parent_id"`
 		Children []fanout.Child    `json:"children"`
-	}{view.Name, view.ID, be.Children.Children(view)})
+	}{view.Name, view.ID, be.Children.Children(c.req.Ctx, view)})
 }
 
 // detachChild serves DELETE /v1/topics/{parent}/children/{child} (spec/http-api section

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/narad-mq/narad/internal/model"
+	"github.com/narad-mq/narad/internal/peer"
 )
 
 // launch returns the next commit to start, nil when none is due or no slot free.
@@ -115,8 +116,8 @@ func (s *scheduler) recheck(d *destination, now time.Time) {
 func (s *scheduler) cut(f *flight, d *destination, now time.Time) {
 	n, bytes := 0, 0
 	for n < len(f.items) {
-		bytes += f.items[n].rec.Size()
-		if n > 0 && bytes > remoteCommitMax {
+		bytes += peer.CommitSize(&f.items[n].rec.Record)
+		if n > 0 && bytes > peer.CommitBytesMax {
 			break
 		}
 		n++

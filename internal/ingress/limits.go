@@ -20,9 +20,8 @@ const (
 	handoverRecordsMax = 65536
 	handoverBytesMax   = 64 << 20
 
-	slotsMax         = 16      // commits in flight; hung ones do not count
-	lingerRecords    = 64      // a queue this long does not linger
-	remoteCommitMax  = 8 << 20 // bytes of encoded records in one remote commit
+	slotsMax         = 16 // commits in flight; hung ones do not count
+	lingerRecords    = 64 // a queue this long does not linger
 	freeFlightsMax   = slotsMax
 	freeFlightCap    = 8192 // records; a larger batch's memory is not kept
 	confirmsMax      = 4    // confirmations asked at once

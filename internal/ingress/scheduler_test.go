@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/narad-mq/narad/internal/model"
+	"github.com/narad-mq/narad/internal/peer"
 )
 
 // desk is a scheduler without a dispatcher: the test feeds records and lands
@@ -172,10 +173,10 @@ func TestRemoteCommitIsCut(t *testing.T) {
 		}
 		n := 0
 		for _, it := range fs[0].items {
-			n += it.rec.Size()
+			n += peer.CommitSize(&it.rec.Record)
 		}
-		if n > remoteCommitMax {
-			t.Fatalf("remote commit of %d bytes, at most %d", n, remoteCommitMax)
+		if n > peer.CommitBytesMax {
+			t.Fatalf("remote commit of %d bytes, at most %d", n, peer.CommitBytesMax)
 		}
 		sizes = append(sizes, len(fs[0].recs))
 		d.land(fs[0], nil)
@@ -184,7 +185,7 @@ func TestRemoteCommitIsCut(t *testing.T) {
 	if d.s.track.base != 21 {
 		t.Fatalf("three commits of %v records, checkpoint %d", sizes, d.s.track.base)
 	}
-	d.fresh("t", 0, make([]byte, remoteCommitMax+1))
+	d.fresh("t", 0, make([]byte, peer.CommitBytesMax+1))
 	if fs := d.launchAll(); len(fs) != 1 {
 		t.Fatal("a record larger than a remote commit never leaves")
 	}

@@ -32,6 +32,9 @@ func (s *Store) warnOfAddress() {
 		slog.String("advertise_addr", s.stream.advertise), slog.Int("other_servers", others))
 }
 
+// Listening is the host:port Raft's listener is bound to; peers dial the advertised one.
+func (s *Store) Listening() string { return s.stream.Listener.Addr().String() }
+
 func isLoopback(addr string) bool {
 	host, _, err := net.SplitHostPort(addr)
 	if err != nil {

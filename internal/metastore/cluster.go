@@ -58,12 +58,12 @@ func (s *Store) LedFor() time.Duration {
 // server; nil when the last one did, or none failed in the last 12 s.
 func (s *Store) HeartbeatFailing(id string) error { return s.transport.failing(raft.ServerID(id)) }
 
-// Answers is whether a server, at the address the configuration has for it, has
-// answered this node's heartbeats, as the leader, in the last 2 s. Where HeartbeatFailing
-// takes up to the transport's 10 s to notice a server that drops packets, this one
-// needs the answer.
-func (s *Store) Answers(server Server) bool {
-	return s.transport.answers(raft.ServerID(server.ID), raft.ServerAddress(server.Addr))
+// Answered is whether a server, at the address the configuration has for it, has
+// answered a heartbeat that this node, as the leader, sent it since then; there is one
+// every 100 to 200 ms. Where HeartbeatFailing takes up to the transport's 10 s to notice
+// a server that drops packets, this one shows that it can be reached.
+func (s *Store) Answered(server Server, since time.Time) bool {
+	return s.transport.answeredSince(raft.ServerID(server.ID), raft.ServerAddress(server.Addr), since)
 }
 
 // AddNonvoter stages a server: it receives every entry and does not vote. One that

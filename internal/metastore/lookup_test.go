@@ -98,7 +98,7 @@ func watchedTransport(clk clock.Clock) *transport {
 func TestHeartbeatFailureCountsFor12Seconds(t *testing.T) {
 	clk := clock.NewFake(time.Unix(1000, 0))
 	w := watchedTransport(clk)
-	w.heard("b", "b:1", ErrStopped)
+	w.heard("b", answer{}, ErrStopped)
 	clk.Advance(heartbeatFailing - 1)
 	if w.failing("b") == nil || w.failing("c") != nil {
 		t.Error("within 12 s it counts, and for nobody else")
@@ -107,12 +107,12 @@ func TestHeartbeatFailureCountsFor12Seconds(t *testing.T) {
 	if err := w.failing("b"); err != nil {
 		t.Errorf("after 12 s: %v", err)
 	}
-	w.heard("b", "b:1", ErrStopped)
-	w.heard("b", "b:1", nil)
+	w.heard("b", answer{}, ErrStopped)
+	w.heard("b", answer{}, nil)
 	if err := w.failing("b"); err != nil {
 		t.Errorf("after a success: %v", err)
 	}
-	w.heard("b", "b:1", ErrStopped)
+	w.heard("b", answer{}, ErrStopped)
 	w.forget()
 	if err := w.failing("b"); err != nil {
 		t.Errorf("from an earlier term: %v", err)

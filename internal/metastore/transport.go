@@ -15,10 +15,6 @@ import (
 // (spec/cluster-and-network section 9).
 const heartbeatFailing = 12 * time.Second
 
-// heartbeatFresh is how long an answered heartbeat shows that a peer can be reached.
-// Leaders send one to each peer every 100 to 200 ms.
-const heartbeatFresh = 2 * time.Second
-
 // transport is Raft's network transport, watched: it notes the highest commit index
 // a leader told this node, and the outcome of this node's heartbeats as a leader.
 type transport struct {
@@ -37,9 +33,9 @@ type transport struct {
 	answered map[raft.ServerID]answer // of the last heartbeat that succeeded
 }
 
-// answer is a heartbeat that succeeded: when, and at which address of the peer.
+// answer is a heartbeat that succeeded: when it was sent, and to which address.
 type answer struct {
-	at   time.Time
+	sent time.Time
 	addr raft.ServerAddress
 }
 
@@ -84,18 +80,19 @@ func (t *transport) Consumer() <-chan raft.RPC { return t.inbox }
 
 // AppendEntries implements raft.Transport.
 func (t *transport) AppendEntries(id raft.ServerID, addr raft.ServerAddress, req *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
+	sent := t.clock.Now()
 	err := t.NetworkTransport.AppendEntries(id, addr, req, resp)
 	if heartbeat := req.PrevLogEntry == 0 && len(req.Entries) == 0 && req.LeaderCommitIndex == 0; heartbeat {
-		t.heard(id, addr, err)
+		t.heard(id, answer{sent, addr}, err)
 	}
 	return err
 }
 
-func (t *transport) heard(id raft.ServerID, addr raft.ServerAddress, err error) {
+func (t *transport) heard(id raft.ServerID, a answer, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if err == nil {
-		t.answered[id] = answer{at: t.clock.Now(), addr: addr}
+		t.answered[id] = a
 		delete(t.failures, id)
 		delete(t.failedAt, id)
 		return
@@ -114,13 +111,13 @@ func (t *transport) failing(id raft.ServerID) error {
 	return nil
 }
 
-// answers is whether the newest heartbeat to a peer that succeeded is a recent one,
-// and went to this address.
-func (t *transport) answers(id raft.ServerID, addr raft.ServerAddress) bool {
+// answeredSince is whether a peer has answered a heartbeat that was sent to this address
+// at that time or later.
+func (t *transport) answeredSince(id raft.ServerID, addr raft.ServerAddress, since time.Time) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	last, ok := t.answered[id]
-	return ok && last.addr == addr && t.clock.Now().Sub(last.at) < heartbeatFresh
+	return ok && last.addr == addr && !last.sent.Before(since)
 }
 
 // forget drops the outcome of heartbeats, for a new term as leader or a peer that

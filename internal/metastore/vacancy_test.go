@@ -1,7 +1,6 @@
 package metastore
 
 import (
-	"context"
 	"os"
 	"path/filepath"
 	"testing"
@@ -79,43 +78,46 @@ func TestRemovedUntilReadmitted(t *testing.T) {
 	}
 }
 
-// A server answers while its heartbeats are answered at the address on record, and for
-// no more than 2 s after.
-func TestAnswersOnlyRecentlyAndAtItsAddress(t *testing.T) {
+// An answer counts from when its heartbeat was sent, for its server at its address, and
+// in the term it came in.
+func TestAnsweredSince(t *testing.T) {
 	clk := clock.NewFake(time.Unix(1_000, 0))
 	w := watchedTransport(clk)
 	const a, b = raft.ServerAddress("a:1"), raft.ServerAddress("b:1")
-	if w.answers("n", a) {
-		t.Error("answers before any heartbeat")
+	t0 := clk.Now()
+	if w.answeredSince("n", a, t0) {
+		t.Error("answered before any heartbeat")
 	}
-	w.heard("n", a, nil)
-	if !w.answers("n", a) || w.answers("n", b) || w.answers("m", a) {
-		t.Error("an answer counts for its server at its address, and for nothing else")
+	w.heard("n", answer{t0, a}, nil)
+	if !w.answeredSince("n", a, t0) || w.answeredSince("n", a, t0.Add(1)) {
+		t.Error("want it to count until it was sent, and not after")
 	}
-	clk.Advance(heartbeatFresh - 1)
-	if !w.answers("n", a) {
-		t.Error("an answer is forgotten early")
+	if w.answeredSince("n", b, t0) || w.answeredSince("m", a, t0) {
+		t.Error("it counts for another address or server")
 	}
-	w.heard("n", a, model.ErrUnavailable)
-	clk.Advance(1)
-	if w.answers("n", a) {
-		t.Error("an answer counts for too long")
+	w.heard("n", answer{t0.Add(1), a}, model.ErrUnavailable)
+	if !w.answeredSince("n", a, t0) || w.answeredSince("n", a, t0.Add(1)) {
+		t.Error("a failure counts as an answer, or undoes one")
 	}
-	w.heard("n", a, nil)
 	w.forget()
-	if w.answers("n", a) {
+	if w.answeredSince("n", a, t0) {
 		t.Error("an answer of an earlier term counts")
 	}
 }
 
-func TestClusterAnswers(t *testing.T) {
+func TestClusterAnswered(t *testing.T) {
 	c := newCluster(t, 3, nil)
 	lead, i := c.waitLeader(), c.follower()
-	answers := func() bool {
-		return c.nodes[lead].store.Answers(Server{ID: c.nodes[i].id, Addr: c.addr(i)})
+	s := c.nodes[lead].store
+	answered := func(since time.Time) bool {
+		return s.Answered(Server{ID: c.nodes[i].id, Addr: c.addr(i)}, since)
 	}
-	narad.Eventually(t, clusterWait, answers, "the follower to answer")
+	since := s.clock.Now()
+	narad.Eventually(t, clusterWait, func() bool { return answered(since) }, "the follower to answer")
 	c.kill(i)
-	narad.Eventually(t, clusterWait, func() bool { return !answers() }, "the dead follower to stop answering")
-	must(t, c.nodes[lead].store.Barrier(context.Background()))
+	since = s.clock.Now()
+	narad.Eventually(t, clusterWait, func() bool { return s.HeartbeatFailing(c.nodes[i].id) != nil }, "heartbeats to fail")
+	if answered(since) {
+		t.Error("a dead follower answered")
+	}
 }

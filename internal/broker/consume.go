@@ -98,6 +98,14 @@ func (b *Broker) ConsumeForPeer(ctx context.Context, req ConsumeRequest, c Claim
 	return s.out, err
 }
 
+// CountConsume counts a consume of a client of this node that another one served, like
+// Consume counts its own.
+func (b *Broker) CountConsume(topic string, took time.Duration, records int, wait time.Duration, err error) {
+	if t, _, found := b.lookup(topic); found == nil {
+		t.waits.observe(took, records, wait, err)
+	}
+}
+
 func (b *Broker) newScan(req ConsumeRequest) (scan, error) {
 	if req.Max < 1 || req.Max > model.ScanMessagesMax || req.Partition < anyPartition {
 		return scan{}, fmt.Errorf("%w: consume of %d messages from partition %d", model.ErrInvalid, req.Max, req.Partition)

@@ -1,37 +1,63 @@
-// Package router brings a request to the node that can serve it. In a cluster of
-// one that is this node or nobody: the router resolves the topic, checks the
-// partition and its owner, and hands the work to the local broker. It is the one
-// place that knows where a partition lives; callers never look at owners.
+// Package router brings a request to the node that can serve it. It is the one place that
+// knows where a partition lives; callers never look at owners.
+//
+// A request for one partition (pinned consume, replay, settlement) is served here or
+// forwarded to the partition's owner. A queue consume takes what this node's partitions
+// have; then each other owner is probed once, without waiting; then the consumer parks in
+// the broker's queue, and the gateway leaves tokens with the other owners, so that they
+// send word when they have a record (spec/consume-and-delivery sections 6 and 7). What
+// other nodes ask of this one is served by Here and never forwarded again.
 package router
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
-	"sync"
 	"time"
 
 	"github.com/narad-mq/narad/internal/broker"
 	"github.com/narad-mq/narad/internal/clock"
 	"github.com/narad-mq/narad/internal/model"
+	"github.com/narad-mq/narad/internal/peer"
 )
 
-// routePoll is how often a consume that waits for its topic to get an owner
-// looks at the placement again (spec/consume section 6.1).
-const routePoll = 50 * time.Millisecond
+// Budgets of requests to other nodes (spec/consume-and-delivery sections 9.1 and 20).
+const (
+	routePoll     = 50 * time.Millisecond  // a consume without an owner looks at the placement this often
+	probeBudget   = 500 * time.Millisecond // of a probe or claim, with dial and stream
+	forwardMargin = 2 * time.Second        // that a forwarded long poll has beyond its wait
+	readBudget    = 5 * time.Second        // of a forwarded replay read
+	settleBudget  = 2 * time.Second        // of a forwarded settlement, with waiting for a slot
+	waitMax       = 30 * time.Second       // Options.MaxWait when that is 0
+)
 
-// Directory is the local replica's view of the topics.
-type Directory interface {
-	Topic(name string) (*model.TopicView, bool)
+// Queues is the part of the local broker that hands out records.
+type Queues interface {
+	Consume(ctx context.Context, req broker.ConsumeRequest) ([]model.Delivery, error)
+	ConsumeForPeer(ctx context.Context, req broker.ConsumeRequest, c broker.Claim) ([]model.Delivery, error)
+	Read(ctx context.Context, topic string, partition int, offset int64) (model.Message, bool, error)
+	CountConsume(topic string, took time.Duration, records int, wait time.Duration, err error)
+}
+
+// Leases is the part of the local broker that ends leases.
+type Leases interface {
+	Settle(ctx context.Context, topic string, h model.Handle, op model.SettleOp) error
+	Release(topic string, h model.Handle)
+	CountRejected(reason string)
+}
+
+// Wakes is the part of the local broker that waits with other nodes.
+type Wakes interface {
+	RegisterToken(node, addr, topic string, ttl time.Duration)
+	SendWord(topic, owner string) bool
 }
 
 // Local is the data plane of this node: the broker.
 type Local interface {
-	Consume(ctx context.Context, req broker.ConsumeRequest) ([]model.Delivery, error)
-	Read(ctx context.Context, topic string, partition int, offset int64) (model.Message, bool, error)
-	Settle(ctx context.Context, topic string, h model.Handle, op model.SettleOp) error
-	Release(topic string, h model.Handle)
-	CountRejected(reason string)
+	Queues
+	Leases
+	Wakes
 }
 
 // Stats describes partitions this node owns without opening their logs.
@@ -39,56 +65,146 @@ type Stats interface {
 	Describe(topic *model.TopicView, partition int) (model.PartitionStats, error)
 }
 
-// Options is what a Router is made of; every field is required.
+// Owners are the other nodes as owners of partitions. An error that is no
+// *peer.StatusError is no answer; peer.ErrUnreached, that none can have come.
+type Owners interface {
+	Consume(ctx context.Context, addr string, r peer.ConsumeRequest) ([]model.Delivery, error)
+	Read(ctx context.Context, addr, topic string, partition int, offset int64) (model.Message, bool, error)
+	Settle(ctx context.Context, addr, topic string, h model.Handle, op model.SettleOp) error
+	SettleMany(ctx context.Context, addr, topic string, hs []model.Handle, op model.SettleOp) ([]error, error)
+}
+
+// Peers reaches the other nodes: package peer.
+type Peers interface {
+	Owners
+	RegisterTokens(ctx context.Context, addr, callback string, toks []peer.Token) error
+	Stats(ctx context.Context, addr, topic string, partition int) ([]model.PartitionStats, error)
+}
+
+// Options is what a Router is made of; every field without a default is required.
 type Options struct {
 	Node      string // member id of this node
 	Directory Directory
+	Table     *Table // nil = one of the router's own, over Directory
 	Local     Local
 	Stats     Stats
+	Peers     Peers         // nil = there are no other nodes
+	MaxWait   time.Duration // of a long poll forwarded to this node; 0 = 30 s
 	Clock     clock.Clock
 	Logger    *slog.Logger
 }
 
-// Router routes consumes, replays, settlements and descriptions. It starts no
-// goroutine.
+// Router routes consumes, replays, settlements and descriptions.
 type Router struct {
 	Options
-	release    sync.Once
-	releasedCh chan struct{} // closed by ReleaseWaiters
+	gateway *gateway // nil = no other nodes
+
+	released context.Context // done from ReleaseWaiters on
+	release  context.CancelFunc
+	giving   chan struct{} // slots of records being given back to other owners
+	crew     crew
 }
 
-// New makes a router.
+// New makes a router. With other nodes it starts a goroutine; see Close.
 func New(o Options) *Router {
-	return &Router{Options: o, releasedCh: make(chan struct{})}
+	if o.Table == nil {
+		o.Table = NewTable(o.Node, o.Directory, nil)
+	}
+	if o.MaxWait <= 0 {
+		o.MaxWait = waitMax
+	}
+	r := &Router{Options: o, giving: make(chan struct{}, givingMax)}
+	r.released, r.release = context.WithCancel(context.Background())
+	r.crew.open()
+	if o.Peers != nil {
+		r.gateway = newGateway(r)
+		r.crew.do(func(context.Context) { r.gateway.run() })
+	}
+	return r
 }
 
-// ReleaseWaiters ends the consumes that wait for an owner, now and from now on:
+// ReleaseWaiters ends the consumes that wait for an owner, or at one, now and from now on:
 // they return nothing, as if their wait were over. Part of a graceful stop.
-func (r *Router) ReleaseWaiters() {
-	r.release.Do(func() { close(r.releasedCh) })
+func (r *Router) ReleaseWaiters() { r.release() }
+
+// Close ends what goes on in the background: tokens at other owners, records being given
+// back. It is idempotent.
+func (r *Router) Close() error {
+	r.release()
+	r.crew.close()
+	return nil
 }
 
 // Consume takes messages from the queue of a topic. Partition -1 takes from any.
 // An empty result without an error means nothing came within the wait. A topic
-// none of whose wanted partitions has an owner holds the request for its wait
+// none of whose wanted partitions has an owner that lives holds the request for its wait
 // instead of answering at once, so that a poll loop does not spin
-// (spec/consume section 6.1).
+// (spec/consume section 6.1). Errors of a pinned consume at another node: ErrOwnerDown,
+// ErrOwnerUnreachable, and what the owner answers.
 func (r *Router) Consume(ctx context.Context, req broker.ConsumeRequest) ([]model.Delivery, error) {
-	view, err := r.view(req.Topic)
-	if err != nil {
-		return nil, err
+	if r.gateway != nil && req.Partition < 0 {
+		req.Elsewhere = r.gateway
 	}
-	where, err := r.locate(view, req.Partition)
-	if err != nil {
-		return nil, err
+	got, held, err := r.tryConsume(ctx, req)
+	if held {
+		return r.hold(ctx, req)
 	}
-	if where == here {
-		return r.Local.Consume(ctx, req)
-	}
-	return r.hold(ctx, req)
+	return got, err
 }
 
-// hold waits for a partition the request wants to get an owner, then serves it
+// tryConsume serves req unless none of the partitions it wants has an owner: then it is to
+// be held.
+func (r *Router) tryConsume(ctx context.Context, req broker.ConsumeRequest) (got []model.Delivery, hold bool, err error) {
+	view, err := r.Table.topic(req.Topic)
+	if err != nil {
+		return nil, false, err
+	}
+	if req.Partition >= view.Partitions || req.Partition < -1 {
+		return nil, false, errPartitionRange()
+	}
+	if req.Partition < 0 {
+		if where := r.Table.route(view); !where.local && (r.gateway == nil || !where.alive()) {
+			return nil, true, nil
+		}
+		got, err = r.Local.Consume(ctx, req)
+		return got, false, err
+	}
+	switch owner := view.OwnerOf(req.Partition); {
+	case owner == r.Node:
+		got, err = r.Local.Consume(ctx, req)
+	case owner == "":
+		return nil, true, nil
+	default:
+		got, err = r.forward(ctx, view, req)
+	}
+	return got, false, err
+}
+
+// forward has the owner serve a pinned consume with its whole wait.
+func (r *Router) forward(ctx context.Context, view *model.TopicView, req broker.ConsumeRequest) ([]model.Delivery, error) {
+	owner, err := r.other(view, req.Partition)
+	if err != nil {
+		return nil, err
+	}
+	limit, cancel := context.WithTimeout(ctx, req.Wait+forwardMargin)
+	defer cancel()
+	defer context.AfterFunc(r.released, cancel)()
+	began := r.Clock.Now()
+	got, err := r.Peers.Consume(limit, owner.Addr, peer.ConsumeRequest{
+		Topic: req.Topic, Partition: req.Partition, Max: req.Max, Wait: req.Wait,
+	})
+	switch {
+	case err == nil:
+	case ctx.Err() == nil && r.released.Err() != nil:
+		err = nil
+	default:
+		err = r.unanswered(ctx, view, req.Partition, owner, model.ErrOwnerUnreachable, err)
+	}
+	r.Local.CountConsume(req.Topic, r.Clock.Now().Sub(began), len(got), req.Wait, err)
+	return got, err
+}
+
+// hold waits for a partition the request wants to get an owner that lives, then serves it
 // with what is left of the wait.
 func (r *Router) hold(ctx context.Context, req broker.ConsumeRequest) ([]model.Delivery, error) {
 	if req.Wait <= 0 {
@@ -101,7 +217,7 @@ func (r *Router) hold(ctx context.Context, req broker.ConsumeRequest) ([]model.D
 		select {
 		case <-ctx.Done():
 			return nil, ctx.Err()
-		case <-r.releasedCh:
+		case <-r.released.Done():
 			return nil, nil
 		case <-timer.C():
 		}
@@ -109,17 +225,10 @@ func (r *Router) hold(ctx context.Context, req broker.ConsumeRequest) ([]model.D
 		if left <= 0 {
 			return nil, nil
 		}
-		view, err := r.view(req.Topic)
-		if err != nil {
-			return nil, err
-		}
-		where, err := r.locate(view, req.Partition)
-		if err != nil {
-			return nil, err
-		}
-		if where == here {
-			req.Wait = left
-			return r.Local.Consume(ctx, req)
+		req.Wait = left
+		got, held, err := r.tryConsume(ctx, req)
+		if !held {
+			return got, err
 		}
 		timer.Reset(min(routePoll, left))
 	}
@@ -128,109 +237,60 @@ func (r *Router) hold(ctx context.Context, req broker.ConsumeRequest) ([]model.D
 // Read is a replay read: the message at offset, or false when offset lies at or
 // past the high watermark (spec/consume section 8).
 func (r *Router) Read(ctx context.Context, topic string, partition int, offset int64) (model.Message, bool, error) {
-	view, err := r.view(topic)
+	view, err := r.Table.topic(topic)
 	if err != nil {
 		return model.Message{}, false, err
 	}
-	if partition < 0 {
+	if partition < 0 || partition >= view.Partitions {
 		return model.Message{}, false, errPartitionRange()
 	}
-	where, err := r.locate(view, partition)
+	if view.OwnerOf(partition) == r.Node {
+		return r.Local.Read(ctx, topic, partition, offset)
+	}
+	owner, err := r.other(view, partition)
 	if err != nil {
 		return model.Message{}, false, err
 	}
-	if where != here {
-		return model.Message{}, false, notOwner(view, partition)
-	}
-	return r.Local.Read(ctx, topic, partition, offset)
-}
-
-// Settle acks, extends or nacks one delivery. A handle that names a partition
-// the topic lacks names no live lease (spec/http-api section 10.5, A-2), which the
-// broker says and counts.
-func (r *Router) Settle(ctx context.Context, topic string, h model.Handle, op model.SettleOp) error {
-	view, err := r.view(topic)
+	limit, cancel := context.WithTimeout(ctx, readBudget)
+	defer cancel()
+	m, ok, err := r.Peers.Read(limit, owner.Addr, topic, partition, offset)
 	if err != nil {
-		return err
+		err = r.unanswered(ctx, view, partition, owner, model.ErrOwnerUnreachable, err)
 	}
-	return r.settle(ctx, view, h, op)
+	return m, ok, err
 }
 
-// SettleMany settles handles in order; errs[i] is what Settle would have said of
-// handles[i], so a handle listed twice is settled once and then has no lease.
-// The second result is for a topic that cannot be resolved at all.
-func (r *Router) SettleMany(ctx context.Context, topic string, handles []model.Handle, op model.SettleOp) (errs []error, err error) {
-	view, err := r.view(topic)
-	if err != nil {
-		return nil, err
+// other is the owner of a partition that this node does not own, as somebody to send to.
+func (r *Router) other(view *model.TopicView, p int) (Target, error) {
+	owner := view.OwnerOf(p)
+	if owner == "" || r.Peers == nil {
+		return Target{}, fmt.Errorf("%w: %s/%d is owned by %q", model.ErrNotOwner, view.Name, p, owner)
 	}
-	errs = make([]error, len(handles))
-	for i, h := range handles {
-		if ctx.Err() != nil {
-			errs[i] = ctx.Err()
-			continue
-		}
-		errs[i] = r.settle(ctx, view, h, op)
+	t := r.Table.member(owner)
+	if !t.Alive || t.Addr == "" {
+		return t, fmt.Errorf("%w: %s/%d is owned by %q", model.ErrOwnerDown, view.Name, p, owner)
 	}
-	return errs, nil
+	return t, nil
 }
 
-func (r *Router) settle(ctx context.Context, view *model.TopicView, h model.Handle, op model.SettleOp) error {
-	if h.Partition < view.Partitions && view.OwnerOf(h.Partition) != r.Node {
-		return notOwner(view, h.Partition)
+// unanswered is what a failed request to an owner means: its refusal as it is, the end of
+// the caller's context, or as.
+func (r *Router) unanswered(ctx context.Context, view *model.TopicView, p int, owner Target, as, err error) error {
+	switch {
+	case refused(err):
+		return fmt.Errorf("%s/%d at %q: %w", view.Name, p, owner.ID, err)
+	case ctx.Err() != nil:
+		return ctx.Err()
 	}
-	return r.Local.Settle(ctx, view.Name, h, op)
+	return fmt.Errorf("%w: %s/%d at %q: %w", as, view.Name, p, owner.ID, err)
 }
 
-// Release gives back a delivery that was cut from an answer or never written.
-func (r *Router) Release(topic string, h model.Handle) { r.Local.Release(topic, h) }
-
-// CountRejected counts a settlement refused before it reached the router.
-func (r *Router) CountRejected(reason string) { r.Local.CountRejected(reason) }
-
-func (r *Router) view(topic string) (*model.TopicView, error) {
-	view, ok := r.Directory.Topic(topic)
-	if !ok {
-		return nil, fmt.Errorf("%w: %q", model.ErrTopicNotFound, topic)
-	}
-	return view, nil
-}
-
-// place is where a request can be served.
-type place uint8
-
-const (
-	nowhere place = iota // no owner yet: hold
-	here                 // this node
-)
-
-// locate finds where partition of view is served, -1 meaning any of them. A
-// partition somebody else owns is ErrNotOwner: this node reaches no other.
-func (r *Router) locate(view *model.TopicView, partition int) (place, error) {
-	if partition >= view.Partitions || partition < -1 {
-		return nowhere, errPartitionRange()
-	}
-	if partition < 0 {
-		for _, owner := range view.Owners {
-			if owner == r.Node {
-				return here, nil
-			}
-		}
-		return nowhere, nil
-	}
-	switch view.OwnerOf(partition) {
-	case r.Node:
-		return here, nil
-	case "":
-		return nowhere, nil
-	}
-	return nowhere, notOwner(view, partition)
+// refused reports whether err is a node's answer, not the want of one.
+func refused(err error) bool {
+	var answer *peer.StatusError
+	return errors.As(err, &answer)
 }
 
 func errPartitionRange() error {
 	return fmt.Errorf("%w: partition out of range", model.ErrInvalid)
-}
-
-func notOwner(view *model.TopicView, p int) error {
-	return fmt.Errorf("%w: %s/%d is owned by %q", model.ErrNotOwner, view.Name, p, view.OwnerOf(p))
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/narad-mq/narad/internal/broker"
 	"github.com/narad-mq/narad/internal/clock"
+	"github.com/narad-mq/narad/internal/metastore"
 	"github.com/narad-mq/narad/internal/model"
 	"github.com/narad-mq/narad/internal/telemetry"
 	"github.com/narad-mq/narad/internal/testutil"
@@ -25,6 +26,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type world struct {
 	view atomic.Pointer[model.TopicView]
 	errs map[int]error // of Describe, by partition
+
+	behind bool // the replica has not caught up
 
 	consumes []broker.ConsumeRequest
 	settles  []model.Handle
@@ -42,6 +45,22 @@ func (w *world) Consume(_ context.Context, req broker.ConsumeRequest) ([]model.D
 	w.consumes = append(w.consumes, req)
 	return []model.Delivery{{Count: 1}}, nil
 }
+
+func (w *world) ConsumeForPeer(_ context.Context, req broker.ConsumeRequest, _ broker.Claim) ([]model.Delivery, error) {
+	return w.Consume(context.Background(), req)
+}
+
+func (w *world) CountConsume(string, time.Duration, int, time.Duration, error) {}
+
+func (w *world) RegisterToken(string, string, string, time.Duration) {}
+
+func (w *world) SendWord(string, string) bool { return false }
+
+func (w *world) Members() []model.Member { return nil }
+
+func (w *world) Version(metastore.Domain) uint64 { return 0 }
+
+func (w *world) CaughtUp() bool { return !w.behind }
 
 func (w *world) Read(context.Context, string, int, int64) (model.Message, bool, error) {
 	w.reads++

@@ -81,7 +81,7 @@ func newRoot(io stdio) *cobra.Command {
 	root.AddCommand(
 		serveCommand(io), serverCommand(rem), versionCommand(io), contextCommand(rem),
 		topicCommand(rem), produceCommand(rem), consumeCommand(rem), subscribeCommand(rem), replayCommand(rem),
-		ackCommand(rem), userCommand(rem), benchCommand(rem),
+		ackCommand(rem), userCommand(rem), clusterCommand(rem), benchCommand(rem),
 	)
 	strict(root)
 	return root

@@ -287,7 +287,7 @@ func (n *node) openRoutes(context.Context) error {
 	n.api.Begin(httpapi.Backends{
 		Auth: n.auth, Directory: n.store, Topics: manager, Schemas: n.store, Users: n.newUsers(),
 		Links: manager, Children: n.fanout,
-		Router: n.router, Produce: n.ingress, Health: health{n},
+		Router: n.router, Produce: n.ingress, Health: health{n}, Members: n.store,
 	})
 	registerBoot(n.reg, n.clk.Now().Sub(n.start), health{n}.Ready)
 	n.log.Info("http listening", "addr", n.fronts.addr())

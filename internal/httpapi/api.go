@@ -15,6 +15,7 @@ import (
 	"github.com/narad-mq/narad/internal/clock"
 	"github.com/narad-mq/narad/internal/config"
 	"github.com/narad-mq/narad/internal/telemetry"
+	"github.com/narad-mq/narad/internal/users"
 )
 
 // Router reaches whatever node owns a partition: package router.
@@ -25,7 +26,7 @@ type Router interface {
 }
 
 // Backends is what the routes work on. Every field is required, Auth only while
-// security is on.
+// security is on, Forward and Nodes only with peers: without them this node decides.
 type Backends struct {
 	Auth      Authenticator
 	Directory Directory
@@ -37,6 +38,10 @@ type Backends struct {
 	Router    Router
 	Produce   Producer
 	Health    Health
+	Members   Members
+	Nodes     Nodes
+	Forward   Forward
+	Authority users.Leader // decides changes of users while this node leads
 }
 
 // Options is what an API is made of.
@@ -148,7 +153,7 @@ func (a *API) handle(c *call, ops bool) error {
 	if operational := res >= resHealthz; ops && !operational || !ops && a.scrapeOnly && res == resMetrics {
 		res = resNone
 	}
-	if res >= resUsers && res <= resPassword {
+	if res >= resUsers && res <= resForget {
 		c.user = name
 	} else {
 		c.topic = name
@@ -211,10 +216,10 @@ func (a *API) dispatch(c *call, be *Backends) error {
 	case routeChildDetach:
 		return a.detachChild(c, be)
 	}
-	return a.dispatchUsers(c, be)
+	return a.dispatchAdmin(c, be)
 }
 
-func (a *API) dispatchUsers(c *call, be *Backends) error {
+func (a *API) dispatchAdmin(c *call, be *Backends) error {
 	switch c.route {
 	case routeUserCreate:
 		return a.createUser(c, be)
@@ -228,6 +233,12 @@ func (a *API) dispatchUsers(c *call, be *Backends) error {
 		return a.setGrants(c, be)
 	case routeUserPassword:
 		return a.setPassword(c, be)
+	case routeMembers:
+		return a.listMembers(c, be)
+	case routeForget:
+		return a.forgetServer(c, be)
+	case routeMoves:
+		return a.listMoves(c, be)
 	}
 	return errNoRoute
 }
@@ -267,7 +278,11 @@ func (a *API) refuse(c *call, err error) {
 	if r.status == statusClientGone {
 		c.resp.SetHeader("Connection", "close")
 	}
-	if r.code != "" {
+	if r.from != nil {
+		c.relay(r.from)
+		return
+	}
+	if r.code != "" && !r.plain {
 		_ = c.send(r.status, typeJSON, r.body())
 		return
 	}
@@ -284,7 +299,9 @@ func (a *API) serverError(c *call, r *refusal) {
 	if r.code == codeNotReady || r.code == codeShuttingDown {
 		return
 	}
-	a.metrics.serverErrors.Inc()
+	if !c.onBehalf { // counted where the client arrived
+		a.metrics.serverErrors.Inc()
+	}
 	op := c.route.op()
 	if !a.limiter.Allow(op + "/" + r.code) {
 		return

@@ -10,8 +10,11 @@ import (
 
 // audit writes the audit line of one change (spec/http-api section 18), once it
 // passed its body checks. err is nil for a change that was applied. The actor is ""
-// with security off.
+// with security off. For a change that another node sent here that node writes the line.
 func (a *API) audit(c *call, event, target string, status int, err error, extra ...slog.Attr) {
+	if c.onBehalf {
+		return
+	}
 	outcome, level := auditOutcome(status, err)
 	attrs := append([]slog.Attr{
 		slog.String("component", "audit"),

@@ -7,8 +7,11 @@ import (
 	"net/url"
 	"strings"
 
+	"github.com/narad-mq/narad/internal/access"
 	"github.com/narad-mq/narad/internal/fanout"
 	"github.com/narad-mq/narad/internal/model"
+	"github.com/narad-mq/narad/internal/noderpc"
+	"github.com/narad-mq/narad/internal/peer"
 	"github.com/narad-mq/narad/internal/topics"
 )
 
@@ -63,7 +66,7 @@ type attachBody struct {
 // attachChild serves POST /v1/topics/{parent}/children (spec/http-api section 14.1).
 func (a *API) attachChild(c *call, be *Backends) error {
 	var b attachBody
-	err := a.readJSON(c.req, errBodyTooLarge, &b)
+	err := a.readJSON(c, errBodyTooLarge, &b)
 	if errors.Is(err, errBodyTooLarge) {
 		return invalid(err.Error()) // AC-2: 400, not 413
 	}
@@ -75,25 +78,37 @@ func (a *API) attachChild(c *call, be *Backends) error {
 		return err
 	}
 	extra := slog.String("child", b.Child)
-	view, err := a.attach(c, be, req)
+	err = mayLink(c, be, req.Child, (*access.Caller).MayAttach)
+	if err == nil && c.elsewhere(be) {
+		return a.forward(c, be, forwarded{
+			op: noderpc.OpAttachChild, change: peer.Change{Topic: c.topic, JSON: c.body},
+			event: "topic.attach", target: c.topic, extra: []slog.Attr{extra},
+		})
+	}
+	var view *model.TopicView
+	if err == nil {
+		ctx, cancel := a.changeContext(c.req)
+		defer cancel()
+		view, err = be.Links.Attach(ctx, req)
+	}
 	if err := a.audited(c, "topic.attach", c.topic, 200, err, extra); err != nil {
 		return err
 	}
 	return a.sendJSON(c, 200, withRole(view))
 }
 
-func (a *API) attach(c *call, be *Backends, req topics.AttachRequest) (*model.TopicView, error) {
-	// What this replica lacks is the leader's to judge (AZ-20).
-	parent, ok1 := be.Directory.Topic(req.Parent)
-	child, ok2 := be.Directory.Topic(req.Child)
-	if ok1 && ok2 {
-		if err := c.caller.MayAttach(&parent.Topic, &child.Topic); err != nil {
-			return nil, err
-		}
+// mayLink checks the caller against this node's replica. What it lacks is the leader's to
+// judge (AZ-20).
+func mayLink(c *call, be *Backends, child string, may func(by *access.Caller, p, t *model.Topic) error) error {
+	if c.onBehalf {
+		return nil // as mayCreate
 	}
-	ctx, cancel := a.changeContext(c.req)
-	defer cancel()
-	return be.Links.Attach(ctx, req)
+	p, ok1 := be.Directory.Topic(c.topic)
+	t, ok2 := be.Directory.Topic(child)
+	if !ok1 || !ok2 {
+		return nil
+	}
+	return may(c.caller, &p.Topic, &t.Topic)
 }
 
 // listChildren serves GET /v1/topics/{parent}/children (spec/http-api section 14.2).
@@ -131,22 +146,21 @@ func (a *API) detachChild(c *call, be *Backends) error {
 	}
 	child := c.child()
 	extra := slog.String("child", child)
-	if err := a.audited(c, "topic.detach", c.topic, 204, a.detach(c, be, child), extra); err != nil {
+	err := mayLink(c, be, child, (*access.Caller).MayDetach)
+	if err == nil && c.elsewhere(be) {
+		return a.forward(c, be, forwarded{
+			op: noderpc.OpDetachChild, change: peer.Change{Topic: c.topic, Child: child},
+			event: "topic.detach", target: c.topic, extra: []slog.Attr{extra},
+		})
+	}
+	if err == nil {
+		ctx, cancel := a.changeContext(c.req)
+		defer cancel()
+		err = be.Links.Detach(ctx, c.topic, child, c.caller.Username())
+	}
+	if err := a.audited(c, "topic.detach", c.topic, 204, err, extra); err != nil {
 		return err
 	}
 	c.empty(204)
 	return nil
-}
-
-func (a *API) detach(c *call, be *Backends, name string) error {
-	parent, ok1 := be.Directory.Topic(c.topic)
-	child, ok2 := be.Directory.Topic(name)
-	if ok1 && ok2 {
-		if err := c.caller.MayDetach(&parent.Topic, &child.Topic); err != nil {
-			return err
-		}
-	}
-	ctx, cancel := a.changeContext(c.req)
-	defer cancel()
-	return be.Links.Detach(ctx, c.topic, name, c.caller.Username())
 }

@@ -17,6 +17,7 @@ type mapping struct {
 	code       string
 	text       string // "" = the error's own text, from the sentinel's on
 	retryAfter string
+	plain      bool // answered as plain text (BODY-4); a batch shows its code
 }
 
 // mappings is the table (docs/errors.md). The first row that matches decides.
@@ -43,6 +44,11 @@ var mappings = [...]mapping{
 	{is: model.ErrAuthUnavailable, status: 500, code: "authentication_unavailable", text: model.ErrAuthUnavailable.Error()},
 	{is: model.ErrSchemaBusy, status: 503, code: "schema_busy", text: model.ErrSchemaBusy.Error()},
 	{is: model.ErrShuttingDown, status: 503, code: codeShuttingDown, text: model.ErrShuttingDown.Error()},
+	{is: model.ErrOwnerDown, status: 503, code: "owner_down", text: model.ErrOwnerDown.Error(), retryAfter: "1", plain: true},
+	{is: model.ErrOwnerUnreachable, status: 502, code: "owner_unreachable", text: model.ErrOwnerUnreachable.Error(), plain: true},
+	{is: model.ErrAckNotDelivered, status: 503, code: "ack_not_delivered", text: model.ErrAckNotDelivered.Error(), retryAfter: "1", plain: true},
+	{is: model.ErrAckUnanswered, status: 502, code: "ack_unanswered", text: model.ErrAckUnanswered.Error(), plain: true},
+	{is: model.ErrMemberNotFound, status: 404, code: "member_not_found"},
 	{is: model.ErrUnavailable, status: 503, code: codeControlPlane, text: model.ErrUnavailable.Error()},
 }
 
@@ -66,6 +72,9 @@ func translate(op string, err error) *refusal {
 	if errors.As(err, &aged) {
 		return &refusal{status: 410, code: "offset_aged_out", text: aged.Error()}
 	}
+	if r := ofPeer(err); r != nil {
+		return r
+	}
 	if errors.Is(err, model.ErrOutcomeUnknown) {
 		return outcomeUnknown(tail(err, model.ErrOutcomeUnknown), err)
 	}
@@ -77,7 +86,7 @@ func translate(op string, err error) *refusal {
 		if text == "" {
 			text = tail(err, m.is)
 		}
-		return &refusal{status: m.status, code: m.code, text: text, retryAfter: m.retryAfter, cause: err}
+		return &refusal{status: m.status, code: m.code, text: text, retryAfter: m.retryAfter, plain: m.plain, cause: err}
 	}
 	if errors.Is(err, context.Canceled) {
 		return fixedRefusals[errClientGone]
@@ -109,7 +118,7 @@ func denied(err error) *refusal {
 
 // outcomeUnknown is E-CP2: the change may still be applied.
 func outcomeUnknown(text string, cause error) *refusal {
-	return &refusal{status: 503, code: "outcome_unknown", text: model.ErrUnavailable.Error() + ": " + text, cause: cause}
+	return &refusal{status: 503, code: codeOutcomeUnknown, text: model.ErrUnavailable.Error() + ": " + text, cause: cause}
 }
 
 // inMessage says which message of a batch a refusal is about. Answers that are

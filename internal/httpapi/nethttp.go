@@ -37,7 +37,7 @@ func (h *adapter) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	path, query := target(r)
 	*x = exchange{w: w, r: r, req: Request{
 		Ctx: r.Context(), Method: r.Method, Path: path, Query: query, Header: r.Header,
-		ContentLength: r.ContentLength, Identity: peer(r.RemoteAddr),
+		ContentLength: r.ContentLength, Identity: remoteHost(r.RemoteAddr),
 	}}
 	if r.ContentLength != 0 {
 		x.req.Body = r.Body
@@ -56,8 +56,8 @@ func target(r *http.Request) (path, query string) {
 	return r.URL.EscapedPath(), r.URL.RawQuery // absolute form, or none
 }
 
-// peer is the address of the connection's other end without its port.
-func peer(addr string) string {
+// remoteHost is the address of the connection's other end without its port.
+func remoteHost(addr string) string {
 	if host, _, err := net.SplitHostPort(addr); err == nil {
 		return host
 	}

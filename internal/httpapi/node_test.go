@@ -39,6 +39,7 @@ type node struct {
 	broker *broker.Broker
 	fanout *fanout.Engine
 	router *router.Router
+	be     Backends
 	stops  []func()
 }
 
@@ -124,10 +125,13 @@ func openNodeWith(t testing.TB, dir string, edit func(*config.HTTP), secured boo
 		Store: store, Placer: duties, Users: callers, Tails: tails{b}, Node: nodeName, Clock: clock.Real(), Logger: log,
 		Defaults: topics.Defaults{Partitions: 3, MaxPartitions: 108, RetentionMS: 604_800_000, VisibilityMS: 30_000, MaxInFlight: 1024, MaxAckedAhead: 1024},
 	})
-	n.api.Begin(Backends{
-		Auth: auth, Schemas: store, Users: users.NewManager(store, auth, users.NewAuthority(users.AuthorityOptions{Store: store, Secured: secured})), Directory: store, Router: n.router, Produce: in, Health: store,
+	authority := users.NewAuthority(users.AuthorityOptions{Store: store, Secured: secured})
+	n.be = Backends{
+		Auth: auth, Schemas: store, Users: users.NewManager(store, auth, authority), Authority: authority,
+		Directory: store, Router: n.router, Produce: in, Health: store, Members: store,
 		Topics: manager, Links: manager, Children: n.fanout,
-	})
+	}
+	n.api.Begin(n.be)
 	n.stops = append(n.stops, func() { b.ReleaseWaiters(); n.router.ReleaseWaiters() })
 	return n
 }

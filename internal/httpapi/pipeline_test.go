@@ -148,7 +148,7 @@ func TestDocumentedCodes(t *testing.T) {
 		}
 		n++
 	}
-	for _, code := range []string{codeInvalid, codeInvalidJSON, codeBodyTooLarge, codeMsgTooLarge, codeMsgRequired, codeHandleNeeded, codeInternal, codeControlPlane, codeNotReady, codeShuttingDown, codeClientGone} {
+	for _, code := range []string{codeInvalid, codeInvalidJSON, codeBodyTooLarge, codeMsgTooLarge, codeMsgRequired, codeHandleNeeded, codeInternal, codeControlPlane, codeOutcomeUnknown, codeNotReady, codeShuttingDown, codeClientGone} {
 		if !strings.Contains(string(doc), "`"+code+"`") {
 			t.Errorf("docs/errors.md lacks %s", code)
 		}

@@ -14,10 +14,15 @@ type refusal struct {
 	code       string // stable machine name; "" = plain-text answer
 	text       string
 	retryAfter string // seconds; "" = no header
+	plain      bool   // the answer is text, although there is a code
 	cause      error  // what a 5xx logs; nil = the text says it
+	from       *relay // an answer of another node that is passed on as it is; nil = made here
 }
 
 func (r *refusal) Error() string { return r.text }
+
+// Unwrap is the cause, so that an outcome that is not known stays visible.
+func (r *refusal) Unwrap() error { return r.cause }
 
 // body is the JSON form of a refusal: {"error":...,"code":...}. It is valid JSON
 // whatever the text quotes.
@@ -36,17 +41,18 @@ const statusClientGone = 499
 
 // The codes of refusals that more than one place makes. docs/errors.md lists all.
 const (
-	codeInvalid      = "invalid_argument"
-	codeInvalidJSON  = "invalid_json"
-	codeBodyTooLarge = "body_too_large"
-	codeMsgTooLarge  = "message_too_large"
-	codeMsgRequired  = "message_required"
-	codeHandleNeeded = "receipt_handle_required"
-	codeInternal     = "internal"
-	codeControlPlane = "control_plane_unavailable"
-	codeNotReady     = "not_ready"
-	codeShuttingDown = "shutting_down"
-	codeClientGone   = "client_closed_request"
+	codeInvalid        = "invalid_argument"
+	codeInvalidJSON    = "invalid_json"
+	codeBodyTooLarge   = "body_too_large"
+	codeMsgTooLarge    = "message_too_large"
+	codeMsgRequired    = "message_required"
+	codeHandleNeeded   = "receipt_handle_required"
+	codeInternal       = "internal"
+	codeControlPlane   = "control_plane_unavailable"
+	codeOutcomeUnknown = "outcome_unknown"
+	codeNotReady       = "not_ready"
+	codeShuttingDown   = "shutting_down"
+	codeClientGone     = "client_closed_request"
 )
 
 // fixed is a refusal that carries nothing of the request.

@@ -55,7 +55,9 @@ type call struct {
 	identity string         // whom limits count against
 	route    route
 	topic    string // from the path, percent-decoded
-	user     string // likewise
+	user     string // likewise; on the cluster routes the member
+	body     []byte // of a request whose body is JSON
+	onBehalf bool   // a change that another node sent here for a client
 	allow    string // of a 405
 	status   int    // of the answer sent or recorded; 0 = none yet
 	sent     int    // body bytes

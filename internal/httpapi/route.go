@@ -29,6 +29,9 @@ const (
 	routeUserDelete
 	routeUserGrants
 	routeUserPassword
+	routeMembers
+	routeForget
+	routeMoves
 	routeOpenAPI
 	routeHealthz
 	routeReadyz
@@ -77,6 +80,12 @@ func (r route) label() string {
 		return "PUT /v1/users/{username}/grants"
 	case routeUserPassword:
 		return "PUT /v1/users/{username}/password"
+	case routeMembers:
+		return "GET /v1/cluster/members"
+	case routeForget:
+		return "POST /v1/cluster/members/{id}/forget"
+	case routeMoves:
+		return "GET /v1/cluster/moves"
 	case routeOpenAPI:
 		return "GET /v1/openapi.yaml"
 	case routeHealthz:
@@ -130,6 +139,12 @@ func (r route) op() string {
 		return "set grants"
 	case routeUserPassword:
 		return "set password"
+	case routeMembers:
+		return "list members"
+	case routeForget:
+		return "forget server"
+	case routeMoves:
+		return "list moves"
 	case routeOpenAPI:
 		return "api description"
 	case routeHealthz:
@@ -158,6 +173,9 @@ const (
 	resUser
 	resGrants
 	resPassword
+	resMembers
+	resForget
+	resMoves
 	resOpenAPI
 	resChildren
 	resChild
@@ -167,11 +185,12 @@ const (
 )
 
 const (
-	topicsPrefix = "/v1/topics"
-	usersPrefix  = "/v1/users"
+	topicsPrefix  = "/v1/topics"
+	usersPrefix   = "/v1/users"
+	membersPrefix = "/v1/cluster/members"
 )
 
-// resolve finds the resource of a raw path and the topic or user it names. Only
+// resolve finds the resource of a raw path and the topic, user or member it names. Only
 // exact, clean paths match: an empty, "." or ".." segment or a trailing slash names
 // nothing, and nothing is ever redirected. The name alone is percent-decoded,
 // after the path was split, so that an encoded slash stays within the name.
@@ -189,14 +208,21 @@ func resolve(path string) (resource, string) {
 		return resOpenAPI, ""
 	case usersPrefix:
 		return resUsers, ""
+	case membersPrefix:
+		return resMembers, ""
+	case "/v1/cluster/moves":
+		return resMoves, ""
 	}
 	res, below := resTopic, topicResource
 	rest, ok := strings.CutPrefix(path, topicsPrefix+"/")
 	if !ok {
-		if rest, ok = strings.CutPrefix(path, usersPrefix+"/"); !ok {
+		if rest, ok = strings.CutPrefix(path, usersPrefix+"/"); ok {
+			res, below = resUser, userResource
+		} else if rest, ok = strings.CutPrefix(path, membersPrefix+"/"); ok {
+			res, below = resNone, memberResource
+		} else {
 			return resNone, ""
 		}
-		res, below = resUser, userResource
 	}
 	name, tail, more := strings.Cut(rest, "/")
 	if name == "" || name == "." || name == ".." {
@@ -239,6 +265,13 @@ func userResource(tail string) resource {
 		return resGrants
 	case "password":
 		return resPassword
+	}
+	return resNone
+}
+
+func memberResource(tail string) resource {
+	if tail == "forget" {
+		return resForget
 	}
 	return resNone
 }
@@ -299,6 +332,12 @@ func byMethod(res resource, method string) (r route, allow string) {
 		return only(method, "PUT", routeUserGrants)
 	case resPassword:
 		return only(method, "PUT", routeUserPassword)
+	case resMembers:
+		return readOnly(method, routeMembers)
+	case resForget:
+		return only(method, "POST", routeForget)
+	case resMoves:
+		return readOnly(method, routeMoves)
 	case resOpenAPI:
 		return readOnly(method, routeOpenAPI)
 	case resChildren:

@@ -12,6 +12,8 @@ import (
 	"strings"
 
 	"github.com/narad-mq/narad/internal/model"
+	"github.com/narad-mq/narad/internal/noderpc"
+	"github.com/narad-mq/narad/internal/peer"
 	"github.com/narad-mq/narad/internal/router"
 	"github.com/narad-mq/narad/internal/topics"
 )
@@ -60,7 +62,7 @@ type createBody struct {
 // createTopic serves POST /v1/topics (spec/http-api section 8.1).
 func (a *API) createTopic(c *call, be *Backends) error {
 	var b createBody
-	if err := a.readJSON(c.req, errBodyTooLarge, &b); err != nil {
+	if err := a.readJSON(c, errBodyTooLarge, &b); err != nil {
 		return err
 	}
 	if string(b.Schema) == "null" {
@@ -74,7 +76,15 @@ func (a *API) createTopic(c *call, be *Backends) error {
 	if err := be.Topics.CheckCreate(req); err != nil {
 		return err
 	}
-	view, err := a.create(c, be, req)
+	if err := mayCreate(c, be, &req); err != nil {
+		return a.audited(c, "topic.create", b.Name, 201, err)
+	}
+	if c.elsewhere(be) {
+		return a.forward(c, be, forwarded{op: noderpc.OpCreateTopic, change: peer.Change{JSON: c.body}, event: "topic.create", target: b.Name})
+	}
+	ctx, cancel := a.changeContext(c.req)
+	defer cancel()
+	view, err := be.Topics.Create(ctx, req)
 	if err := a.audited(c, "topic.create", b.Name, 201, err); err != nil {
 		return err
 	}
@@ -85,17 +95,17 @@ func (a *API) createTopic(c *call, be *Backends) error {
 	return a.sendJSON(c, 201, topic)
 }
 
-func (a *API) create(c *call, be *Backends, req topics.CreateRequest) (*model.TopicView, error) {
+// mayCreate checks the caller against this node's replica. A parent it lacks is the
+// leader's to judge.
+func mayCreate(c *call, be *Backends, req *topics.CreateRequest) error {
+	if c.onBehalf {
+		return nil // checked where the client arrived; the leader's own check follows
+	}
 	var parent *model.Topic
 	if view, ok := be.Directory.Topic(req.Parent); ok {
 		parent = &view.Topic
 	}
-	if err := c.caller.MayCreate(req.Name, parent); err != nil {
-		return nil, err
-	}
-	ctx, cancel := a.changeContext(c.req)
-	defer cancel()
-	return be.Topics.Create(ctx, req)
+	return c.caller.MayCreate(req.Name, parent)
 }
 
 // readable is the topic of the path if the caller may read it: 404 whoever asks, then
@@ -111,6 +121,9 @@ func readable(c *call, be *Backends) (*model.TopicView, error) {
 // mayManage checks the caller against this node's replica. A topic it lacks is the
 // leader's to judge (spec/http-api AZ-20).
 func mayManage(c *call, be *Backends) error {
+	if c.onBehalf {
+		return nil // as mayCreate
+	}
 	view, ok := be.Directory.Topic(c.topic)
 	if !ok {
 		return nil
@@ -239,7 +252,7 @@ func (b *alterBody) groups() []alterGroup {
 // earlier ones stay applied, and the audit lines say which.
 func (a *API) alterTopic(c *call, be *Backends) error {
 	var b alterBody
-	if err := a.readJSON(c.req, errBodyTooLarge, &b); err != nil {
+	if err := a.readJSON(c, errBodyTooLarge, &b); err != nil {
 		return err
 	}
 	if err := b.checkSchemaFields(); err != nil {
@@ -249,10 +262,13 @@ func (a *API) alterTopic(c *call, be *Backends) error {
 	if len(groups) == 0 {
 		return invalid("no field to change")
 	}
+	err := mayManage(c, be)
+	if err == nil && c.elsewhere(be) {
+		return a.forwardAlter(c, be, groups)
+	}
 	ctx, cancel := a.changeContext(c.req)
 	defer cancel()
 	var view *model.TopicView
-	err := mayManage(c, be)
 	done := 0
 	for err == nil && done < len(groups) {
 		g := &groups[done]
@@ -265,10 +281,35 @@ func (a *API) alterTopic(c *call, be *Backends) error {
 		r := translate(c.route.op(), err)
 		a.auditGroups(c, groups[:done], r.status, nil)
 		a.auditGroups(c, groups[done:], r.status, err)
+		if done > 0 {
+			partly := *r
+			partly.cause = fmt.Errorf("%w: %w", errPartly, err)
+			return &partly
+		}
 		return r
 	}
 	a.auditGroups(c, groups, 200, nil)
 	return a.sendJSON(c, 200, withRole(view))
+}
+
+// forwardAlter has the leader apply all groups. When it refuses, this node does not know
+// how far it got: the last group is not applied, and of the ones before nobody here can
+// tell (spec/http-api section 18).
+func (a *API) forwardAlter(c *call, be *Backends, groups []alterGroup) error {
+	answer, err := a.askLeader(c, be, noderpc.OpAlterTopic, peer.Change{Topic: c.topic, Caller: c.caller.Username(), JSON: c.body})
+	if err == nil {
+		a.auditGroups(c, groups, answer.status, nil)
+		c.relay(answer)
+		return nil
+	}
+	r := translate(c.route.op(), err)
+	last := len(groups) - 1
+	if errors.Is(err, model.ErrUnavailable) {
+		last = 0 // nothing was delivered
+	}
+	a.auditGroups(c, groups[:last], r.status, model.ErrOutcomeUnknown)
+	a.auditGroups(c, groups[last:], r.status, err)
+	return r
 }
 
 // auditGroups writes the lines of groups that share an outcome: one for the settings
@@ -306,6 +347,9 @@ func (a *API) deleteTopic(c *call, be *Backends) error {
 		extra = append(extra, slog.String("incarnation", string(view.ID)))
 	}
 	err := mayManage(c, be)
+	if err == nil && c.elsewhere(be) {
+		return a.forward(c, be, forwarded{op: noderpc.OpDeleteTopic, change: peer.Change{Topic: c.topic}, event: "topic.delete", target: c.topic})
+	}
 	if err == nil {
 		ctx, cancel := a.changeContext(c.req)
 		defer cancel()
@@ -325,12 +369,14 @@ func (a *API) changeContext(r *Request) (context.Context, context.CancelFunc) {
 }
 
 // readJSON reads a strict JSON body: unknown fields, wrong types and a second
-// value are refused (spec/http-api BODY-1), a body that is too long with over.
-func (a *API) readJSON(r *Request, over fixed, into any) error {
-	body, err := readBody(r, bodyMax, over, nil)
+// value are refused (spec/http-api BODY-1), a body that is too long with over. The call
+// keeps the bytes, which are what a leader elsewhere gets.
+func (a *API) readJSON(c *call, over fixed, into any) error {
+	body, err := readBody(c.req, bodyMax, over, nil)
 	if err != nil {
 		return err
 	}
+	c.body = body
 	dec := json.NewDecoder(bytes.NewReader(body))
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(into); err != nil {

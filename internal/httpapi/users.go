@@ -57,7 +57,7 @@ func (a *API) createUser(c *call, be *Backends) error {
 		Password string        `json:"password"`
 		Grants   []model.Grant `json:"grants"`
 	}
-	if err := a.readJSON(c.req, errUserBody, &b); err != nil {
+	if err := a.readJSON(c, errUserBody, &b); err != nil {
 		return err
 	}
 	req := users.CreateRequest{Username: b.Username, Password: b.Password, Grants: b.Grants}
@@ -95,7 +95,7 @@ func (a *API) setGrants(c *call, be *Backends) error {
 	var b struct {
 		Grants *[]model.Grant `json:"grants"`
 	}
-	if err := a.readJSON(c.req, errUserBody, &b); err != nil {
+	if err := a.readJSON(c, errUserBody, &b); err != nil {
 		return err
 	}
 	if b.Grants == nil {
@@ -122,7 +122,7 @@ func (a *API) setPassword(c *call, be *Backends) error {
 		New     string `json:"new_password"`
 		Current string `json:"current_password"`
 	}
-	if err := a.readJSON(c.req, errUserBody, &b); err != nil {
+	if err := a.readJSON(c, errUserBody, &b); err != nil {
 		return err
 	}
 	req := users.PasswordRequest{New: b.New, Current: b.Current}

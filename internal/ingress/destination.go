@@ -44,6 +44,7 @@ type destination struct {
 	placedView *model.TopicView // the view all queued records were checked against
 	owner      *owner           // last known; nil = never resolved
 	flight     *flight          // the one commit in flight
+	crowded    bool             // it waits for its owner to have room for one more
 
 	routeAt  time.Time // when route was chosen
 	route    *destination

@@ -12,7 +12,8 @@
 // partition), tracker (state of every seq, checkpoint), health (state machine of
 // a destination), rerouteChoice, lingerUntil and owner (pacing), confirmations
 // (what the leader said), scan (records to be read again), and the scheduler that
-// puts them together. Around them one goroutine, the dispatcher's loop, which
+// puts them together. No owner but this node takes every slot (crowd.go): one that falls
+// silent delays what goes to it. Around them one goroutine, the dispatcher's loop, which
 // owns all of it without a lock; one goroutine per commit in flight, at most 16
 // plus the hung ones; and the handover, a bounded queue that carries fresh
 // records from the WAL's sync to the loop without reading them back.

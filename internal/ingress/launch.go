@@ -11,7 +11,10 @@ import (
 // launch returns the next commit to start, nil when none is due or no slot free.
 func (s *scheduler) launch(now time.Time) *flight {
 	for s.load.slots < slotsMax {
-		d := s.dueNow(now)
+		d := s.turnNow(now)
+		if d == nil {
+			d = s.dueNow(now)
+		}
 		if d == nil {
 			return nil
 		}
@@ -66,6 +69,10 @@ func (s *scheduler) begin(d *destination, now time.Time) *flight {
 	if to == nil || len(d.queue) == 0 {
 		return nil
 	}
+	if d.owner.full() {
+		s.crowd(d)
+		return nil
+	}
 	f := s.newFlight()
 	f.dest, f.to, f.owner = d, to, d.owner
 	f.launched, f.budget = now, d.budget()
@@ -80,6 +87,7 @@ func (s *scheduler) begin(d *destination, now time.Time) *flight {
 	d.launched(now)
 	s.schedule(d)
 	s.load.slots++
+	f.owner.inFlight++
 	s.load.flights = append(s.load.flights, f)
 	s.flightDue(now.Add(hungAfter))
 	if d.skipped > 0 || d.wanted {
@@ -169,6 +177,8 @@ func (s *scheduler) tick(now time.Time) {
 		if act := f.dest.tick(now); act != 0 {
 			f.hung = true
 			s.load.slots--
+			f.owner.inFlight--
+			f.owner.hung++
 			s.load.records -= len(f.items)
 			s.apply(f.dest, act, now)
 			s.lookUp(f.dest, now)
@@ -211,6 +221,7 @@ func (s *scheduler) landed(r *result, now time.Time) {
 	d := f.dest
 	d.flight, d.lastErr = nil, r.err
 	s.dropFlight(f)
+	f.owner.failing = o == failed
 	act := d.landed(o, now)
 	for _, k := range r.gone {
 		s.confirm.confirmed(k, now)
@@ -248,8 +259,11 @@ func (s *scheduler) routable(d *destination, now time.Time) bool {
 }
 
 func (s *scheduler) dropFlight(f *flight) {
-	if !f.hung {
+	if f.hung {
+		f.owner.hung--
+	} else {
 		s.load.slots--
+		f.owner.inFlight--
 	}
 	for i, g := range s.load.flights {
 		if g == f {

@@ -21,6 +21,8 @@ const (
 	handoverBytesMax   = 64 << 20
 
 	slotsMax         = 16 // commits in flight; hung ones do not count
+	ownerSlotsMax    = 12 // of these to one other node, so that one that falls silent leaves room
+	stuckSlotsMax    = 4  // to one where a commit hangs or failed last
 	lingerRecords    = 64 // a queue this long does not linger
 	freeFlightsMax   = slotsMax
 	freeFlightCap    = 8192 // records; a larger batch's memory is not kept

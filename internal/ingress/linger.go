@@ -22,6 +22,12 @@ type owner struct {
 	local     bool
 	latency   time.Duration // moving average of commits; 0 = not measured
 	restUntil time.Time     // local only: no commit leaves before
+
+	inFlight int            // commits to it, hung ones not
+	hung     int            // commits to it that hang
+	failing  bool           // the last commit that ended failed
+	crowd    []*destination // due, and waiting for it to have room
+	buried   bool           // its crowd knows that it is dead
 }
 
 // measured notes a commit that took d and ended now.

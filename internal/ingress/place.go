@@ -195,7 +195,7 @@ func (s *scheduler) apply(d *destination, act action, now time.Time) {
 
 // schedule puts d where it belongs after its queue, flight or health changed.
 func (s *scheduler) schedule(d *destination) {
-	if d.flight != nil || len(d.queue) == 0 {
+	if d.flight != nil || d.crowded || len(d.queue) == 0 {
 		if d.heap != nil {
 			d.heap.drop(d)
 		}

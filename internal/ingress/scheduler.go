@@ -43,8 +43,9 @@ type laneTable struct {
 
 // dueQueues are the destinations with records queued and no commit in flight.
 type dueQueues struct {
-	lingering dueHeap // ready ones
-	waiting   dueHeap // failing and unresolved ones
+	lingering dueHeap  // ready ones
+	waiting   dueHeap  // failing and unresolved ones
+	crowds    []*owner // owners that due ones wait for
 }
 
 // load is what the dispatcher has in its hands.

@@ -75,7 +75,7 @@ func TestLostRepliesRepeatAndLoseNothing(t *testing.T) {
 }
 
 // stuckPartitions is how many of one topic the stuck owner has.
-const stuckPartitions = 8
+const stuckPartitions = 100
 
 // However an owner is stuck, what goes elsewhere is not held up; what goes to it arrives
 // once it is well again, or elsewhere.
@@ -263,6 +263,7 @@ func TestDispatchUnderRandomFaults(t *testing.T) {
 				r := rand.New(rand.NewPCG(seed, 1))
 				w.create("three", "n0", "n1", "n2")
 				w.create("one", "n1")
+				w.create("wide", slices.Repeat([]string{"n0", "n1", "n2"}, 20)...)
 				a := accepted{}
 				for i := range 300 {
 					if i%5 == 0 {
@@ -272,7 +273,7 @@ func TestDispatchUnderRandomFaults(t *testing.T) {
 						if n.running() == nil {
 							continue
 						}
-						topic := []string{"three", "one"}[r.IntN(2)]
+						topic := []string{"three", "one", "wide"}[r.IntN(3)]
 						m := ingress.Message{Payload: []byte(text("%s-%d", n.id, i)), Partition: ingress.AnyPartition}
 						if r.IntN(2) == 0 {
 							m.Key = []byte(text("k%d", r.IntN(5)))

@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -264,7 +263,7 @@ func (p placement) Owner(topic string, partition int) (ingress.Owner, string, bo
 	case id == "":
 		return nil, "", false, model.ErrUnavailable
 	case id == p.n.id:
-		return local{p.n}, id, true, nil
+		return local(p), id, true, nil
 	}
 	return remote{wire{p.n}, id}, id, !p.n.w.isDead(id), nil
 }
@@ -412,12 +411,3 @@ func firsts(payloads []string) (out []string) {
 }
 
 func text(format string, args ...any) string { return fmt.Sprintf(format, args...) }
-
-func withPrefix(payloads []string, prefix string) (out []string) {
-	for _, p := range payloads {
-		if strings.HasPrefix(p, prefix) {
-			out = append(out, p)
-		}
-	}
-	return out
-}

@@ -267,6 +267,21 @@ var accessChecks = map[string]check{
 		}
 		p.ask(user, "PUT /v1/users/"+user.user+"/password", fmt.Sprintf(`{"new_password":"x","current_password":%q}`, userPassword)).is(204, "")
 	},
+	"AZ-11": func(p *probe) {
+		s := p.secured()
+		user := p.newUser(s, grant("create", "*"), grant("produce", "*"), grant("consume", "*"))
+		for _, line := range []string{"GET /v1/cluster/members", "GET /v1/cluster/moves", "POST /v1/cluster/members/x/forget"} {
+			p.ask(user, line, "").is(403, textAdmin)
+			p.ask(s.anonymous(), line, "").is(401, textAuthRequired)
+		}
+		if a := p.ask(s, "GET /v1/cluster/members?detail=true", ""); a.status != 200 || !strings.Contains(a.body, `"leader":true`) {
+			a.fatalf("want the one member there is")
+		}
+		p.ask(s, "GET /v1/cluster/moves?detail=false", "").is(200, `{"moves":[]}`)
+		for _, line := range []string{"GET /v1/cluster/members?detail=1", "GET /v1/cluster/moves?detail=1"} {
+			p.ask(s, line, "").is(400, "invalid argument: detail must be true or false")
+		}
+	},
 	"AZ-12": func(p *probe) {
 		s := p.secured()
 		if a := p.ask(p.newUser(s), "GET /metrics", ""); a.status != 200 {

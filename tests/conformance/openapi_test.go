@@ -364,7 +364,9 @@ func (d *document) unseenFields(where string, schema any) (out []string) {
 var notHere = []struct{ pattern, reason string }{
 	{` 500$`, "needs a fault"},
 	{` 503$`, "needs a stop, a full budget or a node that is not ready"},
-	{` 421$`, "needs a cluster"},
+	{` 421$| 502$`, "needs a cluster"},
+	{`/forget (200|400|404|409|501)$|^Forgotten\.`, "needs several nodes"},
+	{`^Move\.|^Member\.(node_status|status_error)$`, "needs several nodes"},
 	{`^DELETE /v1/topics/\{topic\} 409$`, "needs remote children"},
 	{`^DELETE \S+/children/\{child\} 409$`, "needs a change under the request"},
 	{`^Status\.degraded`, "needs expired Raft TLS"},

@@ -185,3 +185,21 @@ func TestSchemaAndUserCalls(t *testing.T) {
 		t.Errorf("second user: %v", err)
 	}
 }
+
+func TestCluster(t *testing.T) {
+	c := dial(t)
+	members, err := c.Members(bg, false)
+	if err != nil || len(members) != 1 || !members[0].Leader || !members[0].Voter || members[0].Status != "alive" || members[0].NodeStatus != nil {
+		t.Fatalf("members %+v, %v", members, err)
+	}
+	members, err = c.Members(bg, true)
+	if err != nil || len(members) != 1 || members[0].NodeStatus == nil && members[0].StatusError == "" {
+		t.Errorf("with detail: %+v, %v", members, err)
+	}
+	if moves, err := c.Moves(bg, true); err != nil || len(moves) != 0 {
+		t.Errorf("moves %+v, %v", moves, err)
+	}
+	if _, err := c.ForgetServer(bg, members[0].ID); err == nil {
+		t.Error("the only member was forgotten")
+	}
+}

@@ -25,43 +25,79 @@ type fronts struct {
 
 func newFronts(log *slog.Logger) *fronts { return &fronts{log: log, failed: make(chan error, 3)} }
 
-// open binds every listener and serves on it. What was bound before a failure is
-// closed by close.
-func (f *fronts) open(api *httpapi.API, cfg config.HTTP) error {
+// bindTries is how often a port that the system chooses for the API is given up because
+// the same one is taken for other nodes.
+const bindTries = 16
+
+// open binds every listener and serves on it; bindRPC binds the port for other nodes at
+// the address of the API. What was bound before a failure is closed by close.
+func (f *fronts) open(api *httpapi.API, cfg config.HTTP, bindRPC func(addr string) error) error {
 	if cfg.MetricsAddr != "" {
 		mux := http.NewServeMux()
 		mux.Handle("/", api.OpsHandler())
 		if cfg.PprofAddr == cfg.MetricsAddr {
 			addPprof(mux)
 		}
-		if _, err := f.listen("http.metrics_addr", cfg.MetricsAddr, opsServer(mux, cfg), 0); err != nil {
+		if err := f.listen("http.metrics_addr", cfg.MetricsAddr, opsServer(mux, cfg)); err != nil {
 			return err
 		}
 	}
 	if cfg.PprofAddr != "" && cfg.PprofAddr != cfg.MetricsAddr {
 		mux := http.NewServeMux()
 		addPprof(mux)
-		if _, err := f.listen("http.pprof_addr", cfg.PprofAddr, opsServer(mux, cfg), 0); err != nil {
+		if err := f.listen("http.pprof_addr", cfg.PprofAddr, opsServer(mux, cfg)); err != nil {
 			return err
 		}
 	}
-	l, err := f.listen("http.addr", cfg.Addr, httpapi.NewServer(api, cfg), cfg.MaxConnections)
+	l, err := f.bindAPI(cfg.Addr, bindRPC)
+	if err != nil {
+		return err
+	}
 	f.api = l
-	return err
+	f.serve("http.addr", l, httpapi.NewServer(api, cfg), cfg.MaxConnections)
+	return nil
 }
 
-func (f *fronts) listen(key, addr string, s *http.Server, connections int) (net.Listener, error) {
+// bindAPI binds the API's port, and the same one for other nodes.
+func (f *fronts) bindAPI(addr string, bindRPC func(addr string) error) (net.Listener, error) {
+	_, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return nil, fmt.Errorf("http.addr: %w", err)
+	}
+	tries := 1
+	if port == "0" {
+		tries = bindTries
+	}
+	for try := 1; ; try++ {
+		l, err := net.Listen("tcp", addr)
+		if err != nil {
+			return nil, fmt.Errorf("http.addr: %w", err)
+		}
+		if err = bindRPC(l.Addr().String()); err == nil {
+			return l, nil
+		}
+		if err = errors.Join(err, l.Close()); try == tries {
+			return nil, fmt.Errorf("http.addr, for other nodes (UDP): %w", err)
+		}
+	}
+}
+
+func (f *fronts) listen(key, addr string, s *http.Server) error {
 	l, err := net.Listen("tcp", addr)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", key, err)
+		return fmt.Errorf("%s: %w", key, err)
 	}
+	f.serve(key, l, s, 0)
+	return nil
+}
+
+func (f *fronts) serve(key string, l net.Listener, s *http.Server, connections int) {
 	f.servers = append(f.servers, s)
 	go func() {
 		if err := s.Serve(httpapi.LimitListener(l, connections)); !errors.Is(err, http.ErrServerClosed) {
 			f.failed <- fmt.Errorf("%s: %w", key, err)
 		}
 	}()
-	return l, nil
 }
 
 // addr is where the API listens, with the port that was bound.

@@ -16,28 +16,34 @@ import (
 	"github.com/narad-mq/narad/internal/ingress"
 	"github.com/narad-mq/narad/internal/metastore"
 	"github.com/narad-mq/narad/internal/model"
+	"github.com/narad-mq/narad/internal/peer"
 	"github.com/narad-mq/narad/internal/telemetry"
-	"github.com/narad-mq/narad/internal/users"
 )
 
-// placement tells the dispatcher who owns a partition: on one node this one, or
-// nobody yet.
+// placement tells the dispatcher and fan-out who owns a partition, and how it is reached.
 type placement struct{ n *node }
 
 // Owner implements ingress.Placement.
 func (p placement) Owner(topic string, partition int) (o ingress.Owner, node string, alive bool, err error) {
-	if !p.n.store.CaughtUp() {
-		return nil, "", false, model.ErrUnavailable
+	t, err := p.n.net.table.Owner(topic, partition)
+	switch {
+	case err != nil:
+		return nil, "", false, err
+	case t.Local:
+		return p.n.broker, t.ID, true, nil
 	}
-	v, ok := p.n.store.Topic(topic)
-	if !ok {
-		return nil, "", false, model.ErrTopicNotFound
-	}
-	self := p.n.cfg.Cluster.NodeID
-	if v.OwnerOf(partition) != self {
-		return nil, "", false, model.ErrUnavailable
-	}
-	return p.n.broker, self, true, nil
+	return elsewhere{p.n.net.peers, t.Addr}, t.ID, t.Alive && t.Addr != "", nil
+}
+
+// elsewhere is another node as the owner of partitions.
+type elsewhere struct {
+	peers *peer.Client
+	addr  string
+}
+
+// Commit implements ingress.Owner and fanout.Owner.
+func (e elsewhere) Commit(ctx context.Context, topic string, partition int, recs []model.Record) (first int64, err error) {
+	return e.peers.Commit(ctx, e.addr, topic, partition, recs)
 }
 
 // children tells fan-out who owns a child partition.
@@ -45,20 +51,69 @@ type children struct{ placement }
 
 // Owner implements fanout.Placement.
 func (c children) Owner(topic string, partition int) (fanout.Owner, error) {
-	o, _, _, err := c.placement.Owner(topic, partition)
+	o, node, alive, err := c.placement.Owner(topic, partition)
+	if err == nil && !alive {
+		err = fmt.Errorf("%w: %s/%d is owned by %q", model.ErrOwnerDown, topic, partition, node)
+	}
 	return o, err
 }
 
-// tails tells an attach where a parent partition ends: on one node this node's word, or
-// nobody's.
+// cursors asks other nodes for the cursors they run: fanout.Peers.
+type cursors struct{ n *node }
+
+// Cursors implements fanout.Peers.
+func (c cursors) Cursors(ctx context.Context, node, parent, child string) ([]peer.CursorLag, error) {
+	addr, err := c.n.addr(node)
+	if err != nil {
+		return nil, err
+	}
+	return c.n.net.peers.Cursors(ctx, addr, parent, child)
+}
+
+// tails tells an attach where a parent partition ends: its owner's word, whichever node
+// that is.
 type tails struct{ n *node }
 
 // HighWatermark implements topics.Tails.
-func (t tails) HighWatermark(_ context.Context, parent *model.TopicView, partition int) (int64, error) {
-	if owner := parent.OwnerOf(partition); owner != t.n.cfg.Cluster.NodeID {
-		return 0, fmt.Errorf("%w: owner %q of %s/%d cannot be asked", model.ErrUnavailable, owner, parent.Name, partition)
+func (t tails) HighWatermark(ctx context.Context, parent *model.TopicView, partition int) (int64, error) {
+	o, err := t.n.net.table.Owner(parent.Name, partition)
+	switch {
+	case err != nil:
+		return 0, err
+	case o.Local:
+		return t.n.broker.HighWatermark(parent.Name, parent.ID, partition)
 	}
-	return t.n.broker.HighWatermark(parent.Name, parent.ID, partition)
+	return t.n.net.peers.HighWatermark(ctx, o.Addr, parent.Name, parent.ID, partition)
+}
+
+// vitals is what a node tells of itself: peer.Status.
+type vitals struct{ n *node }
+
+// NodeStatus implements peer.Status.
+func (v vitals) NodeStatus(context.Context) peer.NodeStatus {
+	s := peer.NodeStatus{
+		Node: v.n.self.ID, ProduceInFlight: v.n.ingress.InFlight(), DispatchBacklog: int64(v.n.ingress.Backlog()),
+		Quarantine: peer.Quarantine{List: []peer.QuarantineCopy{}}, Moves: []peer.Move{},
+	}
+	for _, m := range v.n.store.Members() {
+		if m.ID == s.Node {
+			s.Draining = m.Draining
+		}
+	}
+	list, err := v.n.reclaimer.Quarantined()
+	if err != nil {
+		v.n.log.Warn("node status: cannot list what is set aside", "err", err)
+	}
+	for _, c := range list {
+		s.Quarantine.Copies++
+		s.Quarantine.Bytes += c.Bytes
+		if len(s.Quarantine.List) < peer.QuarantineListMax {
+			s.Quarantine.List = append(s.Quarantine.List, peer.QuarantineCopy{
+				Kind: "topic_incarnation", Topic: c.Topic, Partition: -1, Dir: c.Dir, Bytes: c.Bytes, ModTime: c.ModTime,
+			})
+		}
+	}
+	return s
 }
 
 // confirmer narrows the leader's word to what the dispatcher asks.
@@ -68,13 +123,6 @@ type confirmer struct{ store *metastore.Store }
 func (c confirmer) ConfirmGone(ctx context.Context, name string, id model.Incarnation) (bool, error) {
 	word, err := c.store.ConfirmGone(ctx, name, id)
 	return word == metastore.Gone && err == nil, err
-}
-
-// newUsers makes the manager of users; this node is the leader that decides.
-func (n *node) newUsers() *users.Manager {
-	return users.NewManager(n.store, n.auth, users.NewAuthority(users.AuthorityOptions{
-		Store: n.store, Secured: n.cfg.Security.Enabled, Clock: n.clk,
-	}))
 }
 
 // Default share of the volume that is kept free (storage.reserve_bytes = -1).

@@ -26,7 +26,9 @@ import (
 	"github.com/narad-mq/narad/internal/fanout"
 	"github.com/narad-mq/narad/internal/httpapi"
 	"github.com/narad-mq/narad/internal/ingress"
+	"github.com/narad-mq/narad/internal/membership"
 	"github.com/narad-mq/narad/internal/metastore"
+	"github.com/narad-mq/narad/internal/model"
 	"github.com/narad-mq/narad/internal/reclaim"
 	"github.com/narad-mq/narad/internal/router"
 	"github.com/narad-mq/narad/internal/schema"
@@ -45,20 +47,28 @@ type node struct {
 	reg   *prometheus.Registry
 	start time.Time
 
+	self   membership.Self
 	unlock func() error
 	fronts *fronts
+	net    network
 	api    *httpapi.API
 	people
-	store     *metastore.Store
+	store *metastore.Store
+	plane
+	router  *router.Router
+	duties  *controller.Controller
+	startup reconciliation
+}
+
+// plane are the parts that hold messages, and those that remove them.
+type plane struct {
 	broker    *broker.Broker
-	reclaimer *reclaim.Reclaimer
-	creates   *reclaim.Gate // armed until the startup sweep is over
-	router    *router.Router
 	ingress   *ingress.Ingress
 	fanout    *fanout.Engine
-	duties    *controller.Controller
-	poller    *telemetry.Poller
-	startup   reconciliation
+	reclaimer *reclaim.Reclaimer
+	creates   *reclaim.Gate      // armed until the startup sweep is over
+	purges    *reclaim.Broadcast // of deletes, to the other nodes
+	poller    *telemetry.Poller  // reads what a sick volume may hang on
 }
 
 // people are the parts that know users.
@@ -69,14 +79,14 @@ type people struct {
 
 // serve runs a node until ctx ends (a graceful stop: nil), or until it cannot go on.
 func serve(ctx context.Context, cfg config.Config, out stdio) error {
-	if err := errors.Join(cfg.Validate(), cfg.CheckPosture(os.Getenv("NARAD_CLUSTER_SECRET") != "")); err != nil {
+	if err := errors.Join(cfg.Validate(), cfg.CheckPosture(os.Getenv(clusterSecretEnv) != "")); err != nil {
 		return err
 	}
 	log, err := newLogger(cfg.Log, out.out)
 	if err != nil {
 		return err
 	}
-	n := &node{cfg: cfg, log: log, clk: clock.Real(), reg: prometheus.NewRegistry(), creates: reclaim.NewGate()}
+	n := &node{cfg: cfg, log: log, clk: clock.Real(), reg: prometheus.NewRegistry(), plane: plane{creates: reclaim.NewGate()}}
 	n.start = n.clk.Now()
 	signal.Ignore(syscall.SIGHUP, syscall.SIGPIPE)
 	if err := n.boot(ctx); err != nil {
@@ -109,16 +119,19 @@ func exitOnSecondSignal() {
 // boot brings the node up, in an order in which each step relies on the ones before.
 func (n *node) boot(ctx context.Context) error {
 	for _, step := range []func(context.Context) error{
-		n.takeDataDir,   // before anything reads or writes data: one process at a time
-		n.listen,        // health answers from here on, so that liveness never waits for a recovery
-		n.openMetastore, // everything below asks it who owns what
-		n.openAccess,    // users are in the metastore; it only reads them
-		n.seedRoot,      // whoever leads does it, in the background where that is not known yet
-		n.openBroker,    // before the ingress: dispatched records go to it
-		n.openFanout,    // before the routes: they list its children
-		n.openIngress,   // it dispatches what the WAL still holds as soon as owners are known
-		n.openRoutes,    // from here on the node answers requests; creates wait for the gate
-		n.reconcile,     // last: it may wait for a leader, and produces must not wait with it
+		n.takeDataDir,    // before anything reads or writes data: one process at a time
+		n.listen,         // health answers from here on, so that liveness never waits for a recovery
+		n.openClients,    // before the metastore: an empty node asks its peers whether there is a cluster
+		n.openMetastore,  // everything below asks it who owns what
+		n.openMembership, // as early as it can: others may be waiting for this node's word
+		n.openAccess,     // users are in the metastore; it only reads them
+		n.seedRoot,       // whoever leads does it, in the background where that is not known yet
+		n.openBroker,     // before the ingress: dispatched records go to it
+		n.openFanout,     // before the routes: they list its children
+		n.openIngress,    // it dispatches what the WAL still holds as soon as owners are known
+		n.openRoutes,     // from here on the node answers requests; creates wait for the gate
+		n.join,           // after the routes: once a member, others send it work
+		n.reconcile,      // last: it may wait for a leader, and produces must not wait with it
 	} {
 		if err := step(ctx); err != nil {
 			return err
@@ -149,7 +162,7 @@ func (n *node) listen(context.Context) error {
 		Metrics: promhttp.HandlerFor(n.reg, promhttp.HandlerOpts{EnableOpenMetrics: true}),
 	})
 	n.fronts = newFronts(n.log)
-	return n.fronts.open(n.api, n.cfg.HTTP)
+	return n.fronts.open(n.api, n.cfg.HTTP, n.bindRPC)
 }
 
 func (n *node) openMetastore(ctx context.Context) (err error) {
@@ -160,15 +173,21 @@ func (n *node) openMetastore(ctx context.Context) (err error) {
 	} else {
 		n.log.Warn("raft metadata transport is plaintext", "reason", n.cfg.PlaintextReason())
 	}
+	cl := &n.cfg.Cluster
+	n.self = membership.Self{ID: cl.NodeID, APIAddr: n.cfg.AdvertiseAPI(n.fronts.addr()), RaftAddr: cl.Advertise()}
+	dir := filepath.Join(n.cfg.Storage.DataDir, "metastore")
+	joins, err := n.probe(ctx, dir)
+	if err != nil {
+		return err
+	}
 	n.store, err = metastore.Open(ctx, metastore.Options{
-		Dir:    filepath.Join(n.cfg.Storage.DataDir, "metastore"),
-		NodeID: n.cfg.Cluster.NodeID, BindAddr: n.cfg.Cluster.Addr, Advertise: n.cfg.Cluster.AdvertiseAddr,
-		APIAddr: n.fronts.addr(), Build: version(), Clock: n.clk, Logger: n.log, Registry: n.reg,
-		SnapshotThreshold: uint64(n.cfg.Cluster.SnapshotThreshold), SnapshotInterval: n.cfg.Cluster.SnapshotInterval,
-		TrailingLogs: uint64(n.cfg.Cluster.TrailingLogs), TLS: tls,
+		Dir: dir, NodeID: cl.NodeID, BindAddr: cl.Addr, Advertise: cl.Advertise(), Join: joins, Initial: initialServers(cl),
+		APIAddr: n.self.APIAddr, Build: version(), Clock: n.clk, Logger: n.log, Registry: n.reg,
+		SnapshotThreshold: uint64(cl.SnapshotThreshold), SnapshotInterval: cl.SnapshotInterval,
+		TrailingLogs: uint64(cl.TrailingLogs), TLS: tls, Forwarder: leaderRPC{n}, Reader: leaderRPC{n},
 		Bootstrap: func() error { return refuseOrphans(disk.OS{}, filepath.ToSlash(n.cfg.Storage.DataDir)) },
 	})
-	if err != nil || len(n.cfg.Cluster.Peers) > 0 {
+	if err != nil || len(cl.Peers) > 0 {
 		return err
 	}
 	return n.store.WaitReady(ctx) // nobody else to wait for: it leads at once
@@ -217,7 +236,7 @@ func (n *node) openBroker(context.Context) error {
 		IdleEviction:   time.Duration(s.IdleLogEvictionMS) * time.Millisecond,
 		ColdWalk:       time.Duration(s.ColdRetentionWalkMS) * time.Millisecond,
 		OffsetInterval: time.Duration(s.OffsetCommitIntervalMS) * time.Millisecond,
-		OffsetFiles:    offsetFiles(), CaughtUp: n.store.CaughtUp,
+		OffsetFiles:    offsetFiles(), CaughtUp: n.store.CaughtUp, Notifier: n.net.peers,
 	})
 	if err != nil {
 		return err
@@ -259,7 +278,7 @@ func (n *node) openFanout(context.Context) (err error) {
 	f := n.cfg.Fanout
 	n.fanout, err = fanout.Open(fanout.Options{
 		FS: disk.OS{}, DataDir: filepath.ToSlash(n.cfg.Storage.DataDir), Node: n.cfg.Cluster.NodeID,
-		Replica: n.store, Leader: n.store, Parents: n.broker, Placement: children{placement{n}},
+		Replica: n.store, Leader: n.store, Parents: n.broker, Placement: children{placement{n}}, Peers: cursors{n},
 		Clock: n.clk, Logger: n.log, Registry: n.reg,
 		MaxBatchRecords: f.MaxBatchRecords, MaxBatchBytes: f.MaxBatchBytes, Linger: time.Duration(f.LingerMS) * time.Millisecond,
 	})
@@ -272,23 +291,34 @@ func (n *node) openRoutes(context.Context) error {
 		Store: n.store, Self: n.cfg.Cluster.NodeID, Clock: n.clk, Logger: n.log, Registry: n.reg,
 	})
 	n.duties.Start()
+	n.purges = reclaim.NewBroadcast(reclaim.BroadcastOptions{
+		Self: n.cfg.Cluster.NodeID, Members: n.store.Members, Peers: n.net.peers, Clock: n.clk, Logger: n.log,
+	})
 	manager := topics.New(topics.Options{
 		Store: n.store, Placer: n.duties, Users: n.callers(), Tails: tails{n}, Node: n.cfg.Cluster.NodeID, Clock: n.clk, Logger: n.log,
-		Gate: n.creates, OnDeleted: n.reclaimer.Deleted,
+		Gate: n.creates,
+		OnDeleted: func(name string, id model.Incarnation) {
+			n.reclaimer.Deleted(name, id)
+			n.purges.Deleted(name, id)
+		},
 		Defaults: topics.Defaults{
 			Partitions: t.DefaultPartitions, MaxPartitions: t.MaxPartitions, RetentionMS: t.DefaultRetentionMS,
 			VisibilityMS: t.DefaultVisibilityMS, MaxInFlight: t.DefaultMaxInFlight, MaxAckedAhead: t.DefaultMaxAckedAhead,
 		},
 	})
 	n.router = router.New(router.Options{
-		Node: n.cfg.Cluster.NodeID, Directory: n.store, Local: n.broker, Stats: n.broker, Clock: n.clk, Logger: n.log,
+		Node: n.cfg.Cluster.NodeID, Directory: n.store, Table: n.net.table, Local: n.broker, Stats: n.broker, Peers: n.net.peers,
+		MaxWait: n.cfg.HTTP.MaxConsumeWait, Clock: n.clk, Logger: n.log,
 	})
 	n.poller = n.startPoller()
+	authority := users.NewAuthority(users.AuthorityOptions{Store: n.store, Secured: n.cfg.Security.Enabled, Clock: n.clk})
 	n.api.Begin(httpapi.Backends{
-		Auth: n.auth, Directory: n.store, Topics: manager, Schemas: n.store, Users: n.newUsers(),
-		Links: manager, Children: n.fanout,
-		Router: n.router, Produce: n.ingress, Health: health{n}, Members: n.store,
+		Auth: n.auth, Directory: n.store, Topics: manager, Schemas: n.store,
+		Users: users.NewManager(n.store, n.auth, httpapi.NewUserLeader(authority, forward{n})), Authority: authority,
+		Links: manager, Children: n.fanout, Router: n.router, Produce: n.ingress, Health: health{n},
+		Members: n.store, Nodes: forward{n}, Forward: forward{n},
 	})
+	n.servePeers()
 	registerBoot(n.reg, n.clk.Now().Sub(n.start), health{n}.Ready)
 	n.log.Info("http listening", "addr", n.fronts.addr())
 	return nil
@@ -310,6 +340,10 @@ func (n *node) stop() error {
 	if n.ingress != nil {
 		n.ingress.StopDispatch() // what it leaves stays in the WAL for the next start
 	}
+	closeIf(do, "stop the leader's duties", n.duties)
+	if n.store != nil { // before the drain: the others go on without an election
+		n.handOver()
+	}
 	if n.router != nil { // parked long polls end now, or the drain would wait for them
 		n.router.ReleaseWaiters()
 	}
@@ -319,17 +353,21 @@ func (n *node) stop() error {
 	if n.fronts != nil {
 		do("drain http", func() error { return n.fronts.close(n.cfg.HTTP.ShutdownGrace) })
 	}
+	do("stop the startup work", n.startup.Close)
+	closeIf(do, "leave the membership", n.net.members) // its heartbeats need the clients
 	if n.poller != nil {
 		n.poller.Stop()
 	}
-	do("stop the startup work", n.startup.Close)
-	closeIf(do, "stop the leader's duties", n.duties)
+	closeIf(do, "stop serving other nodes", n.net.server) // what they took here and did not get is given back
+	closeIf(do, "stop routing", n.router)
+	closeIf(do, "stop telling of deletes", n.purges)
 	closeIf(do, "stop fan-out", n.fanout) // slabs in flight end before the logs they go to
 	closeIf(do, "stop reclaiming", n.reclaimer)
 	closeIf(do, "close partitions", n.broker) // acks, then the high watermark of each log
 	closeIf(do, "close ingress", n.ingress)   // the last checkpoint: after the commits it stands for
 	closeIf(do, "stop seeding", n.seeder)
 	closeIf(do, "close access", n.auth)
+	do("close the clients to other nodes", n.net.closeClients)
 	closeIf(do, "close metastore", n.store) // last: everything above reads it
 	if n.unlock != nil {
 		do("release the data directory", n.unlock)

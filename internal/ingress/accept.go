@@ -43,6 +43,8 @@ func (e *MessageError) Unwrap() error { return e.Err }
 // error while the message was not staged. model.ErrWALFailed leaves the outcome
 // open: the record may be delivered after a restart.
 func (in *Ingress) Accept(ctx context.Context, topic string, m Message) error {
+	in.accepting.Add(1)
+	defer in.accepting.Add(-1)
 	view, err := in.open(topic)
 	if err != nil {
 		return err
@@ -64,6 +66,8 @@ func (in *Ingress) Accept(ctx context.Context, topic string, m Message) error {
 // section 15.2). A message that is refused is named by a *MessageError; the
 // errors of the topic and of the WAL are as for Accept.
 func (in *Ingress) AcceptMany(ctx context.Context, topic string, ms []Message) error {
+	in.accepting.Add(1)
+	defer in.accepting.Add(-1)
 	view, err := in.open(topic)
 	if err != nil || len(ms) == 0 {
 		return err

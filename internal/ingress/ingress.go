@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -84,6 +85,8 @@ type Ingress struct {
 	disp    *dispatcher
 	reg     prometheus.Registerer
 
+	accepting atomic.Int64 // Accept and AcceptMany that have not returned
+
 	stopOnce  sync.Once
 	closeOnce sync.Once
 	closeErr  error
@@ -119,6 +122,9 @@ func (in *Ingress) Backlog() uint64 {
 	checkpoint := in.log.Checkpoint() // first, so that the difference is never negative
 	return in.log.Next() - checkpoint
 }
+
+// InFlight is the number of produces that wait to become durable.
+func (in *Ingress) InFlight() int { return int(in.accepting.Load()) }
 
 func (in *Ingress) backlog() float64 { return float64(in.Backlog()) }
 

@@ -79,6 +79,8 @@ func (w *walker) ask(ctx context.Context, addr string, req peer.JoinRequest) (pe
 	}
 	switch a.Status {
 	case http.StatusOK, http.StatusConflict, http.StatusPreconditionFailed, http.StatusMisdirectedRequest:
+	case http.StatusServiceUnavailable: // it starts, or has no leader either: the walk goes on
+		w.log.Debug("cluster join attempt failed", "via", addr, "status", a.Status, "reason", a.Reason)
 	default:
 		w.lines.Warn(w.log, addr+" "+http.StatusText(a.Status), "cluster join rejected", "via", addr, "status", a.Status)
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path"
 	"sync"
 	"time"
 
@@ -69,26 +68,20 @@ func (r *Reclaimer) Startup(ctx context.Context, gate *Gate) (Swept, error) {
 // listQuarantined names what is set aside on this node, some of it at most, and how much
 // there is in all (spec/cluster-and-network section 13).
 func (r *Reclaimer) listQuarantined() {
-	entries, err := r.fs.List(r.root)
+	list, err := r.Quarantined()
 	if err != nil {
-		return // nothing was ever stored here, or the sweep said why not
+		return // the sweep said why
 	}
-	copies, bytes := 0, int64(0)
-	for _, e := range entries {
-		topic, _, ok := parseStale(e.Name)
-		if _, live := r.topics.Topic(e.Name); !ok || live || !e.IsDir {
-			continue
-		}
-		dir := path.Join(r.root, e.Name)
-		size := r.treeSize(dir, 0)
-		copies, bytes = copies+1, bytes+size
-		if copies <= listedMax {
-			r.log.Error("quarantined partition copy on this node", "kind", "topic_incarnation", "topic", topic,
-				"dir", dir, "bytes", size, "mod_time", e.ModTime)
+	bytes := int64(0)
+	for i, c := range list {
+		bytes += c.Bytes
+		if i < listedMax {
+			r.log.Error("quarantined partition copy on this node", "kind", "topic_incarnation", "topic", c.Topic,
+				"dir", c.Dir, "bytes", c.Bytes, "mod_time", c.ModTime)
 		}
 	}
-	if copies > 0 {
-		r.log.Error("quarantined copies on this node in all", "copies", copies, "bytes", bytes)
+	if len(list) > 0 {
+		r.log.Error("quarantined copies on this node in all", "copies", len(list), "bytes", bytes)
 	}
 }
 

@@ -180,7 +180,7 @@ func (g *gateway) look(now time.Time, todo map[string][]peer.Token) (words []str
 		for topic := range dirty {
 			if w := g.topics[topic]; w != nil && w.n > 0 {
 				g.due(topic, w, now, todo)
-				g.early = earlier(g.early, w.probe)
+				g.foresee(w)
 			}
 		}
 		return nil
@@ -199,12 +199,21 @@ func (g *gateway) look(now time.Time, todo map[string][]peer.Token) (words []str
 		if _, asks := dirty[topic]; asks || round {
 			g.due(topic, w, now, todo)
 		}
-		if !now.Before(w.probe) && g.reprobes(topic, w, now) {
+		soon := round && w.pause == 0 && w.probe.Before(g.round) // rather now than late
+		if (soon || !now.Before(w.probe)) && g.reprobes(topic, w, now) {
 			words = append(words, topic)
 		}
-		g.early = earlier(g.early, w.probe)
+		g.foresee(w)
 	}
 	return words
+}
+
+// foresee has the keeper wake for the next probe of a topic where tokens do not work; for
+// any other its rounds are enough. Caller holds mu.
+func (g *gateway) foresee(w *waiting) {
+	if w.pause > 0 {
+		g.early = earlier(g.early, w.probe)
+	}
 }
 
 func earlier(a, b time.Time) time.Time {

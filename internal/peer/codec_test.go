@@ -35,7 +35,9 @@ func dataMessages() []message {
 		{Key: []byte{}, Payload: []byte{0xff}, AcceptedAt: -1, Incarnation: ""},
 	}
 	byName := []model.Record{{Key: []byte("k"), Payload: []byte("one"), AcceptedAt: 3}}
-	commit := func(recs []model.Record) commitRequest { return commitRequest{topic: "orders", partition: 7, recs: recs} }
+	commit := func(recs []model.Record) commitRequest {
+		return commitRequest{topic: "orders", partition: 7, recs: recs}
+	}
 	consume := func(r ConsumeRequest, offset int64) consumeMessage { return consumeMessage{r, offset} }
 	return []message{
 		commitMessage("commit", commit(records),

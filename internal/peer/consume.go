@@ -81,6 +81,9 @@ func decodeConsume(d *noderpc.Decoder, level model.ReleaseLevel) (m consumeMessa
 	if knows(level, featureClaimer) && d.More() {
 		m.Claimer = d.Str()
 	}
+	if !m.Claim {
+		m.Claimer = ""
+	}
 	if err := d.Done(); err != nil {
 		return m, err
 	}

@@ -137,3 +137,14 @@ func newCaller(t testing.TB, level model.ReleaseLevel) *caller {
 }
 
 func hexOf(b []byte) string { return hex.EncodeToString(b) }
+
+// captured is a Server that only keeps the handlers.
+type captured struct {
+	handlers [256]noderpc.Handler
+}
+
+func (c *captured) Handle(op noderpc.Op, h noderpc.Handler, _ func([]byte) noderpc.Gate) {
+	c.handlers[op] = h
+}
+
+func (c *captured) Logger() *slog.Logger { return slog.New(slog.DiscardHandler) }

@@ -225,13 +225,45 @@ func (f forward) LeaderIsHere() bool { return f.n.store.IsLeader() }
 // Settle implements httpapi.Forward.
 func (f forward) Settle(ctx context.Context) error { return f.n.store.Settle(ctx) }
 
-// Change implements httpapi.Forward.
+// Change implements httpapi.Forward. It gives up, with the outcome unknown, once this node
+// sees that the leader it asked leads no more: a leader that died does not answer, and a
+// create may wait for over a minute.
 func (f forward) Change(ctx context.Context, op noderpc.Op, ch peer.Change) (peer.Answer, error) {
 	addr, err := f.leader()
 	if err != nil {
 		return peer.Answer{}, err
 	}
+	ctx, cancel := f.whileLeads(ctx)
+	defer cancel()
 	return f.n.net.peers.Change(ctx, addr, op, ch)
+}
+
+// leaderPoll is how often a forwarded change looks whether the leader is still the same.
+const leaderPoll = 100 * time.Millisecond
+
+// whileLeads returns a context that ends when the leader known here is another than now,
+// or none.
+func (f forward) whileLeads(ctx context.Context) (context.Context, context.CancelFunc) {
+	asked, _ := f.n.store.Leader()
+	ctx, cancel := context.WithCancel(ctx)
+	stop := make(chan struct{})
+	go func() {
+		timer := f.n.clk.NewTimer(leaderPoll)
+		defer timer.Stop()
+		for {
+			select {
+			case <-stop:
+				return
+			case <-timer.C():
+			}
+			if now, _ := f.n.store.Leader(); now != asked {
+				cancel()
+				return
+			}
+			timer.Reset(leaderPoll)
+		}
+	}()
+	return ctx, func() { close(stop); cancel() }
 }
 
 // NodeStatus implements httpapi.Nodes.

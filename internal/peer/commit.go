@@ -9,8 +9,8 @@ import (
 	"github.com/narad-mq/narad/internal/noderpc"
 )
 
-// Committer stores records in the partitions this node owns; see broker.Broker.Commit. The
-// records and what they point at are the caller's again when it returns.
+// Committer stores records in the partitions this node owns; see broker.Broker.Commit. It
+// keeps the keys and payloads, for the log caches what it wrote.
 type Committer interface {
 	Commit(ctx context.Context, topic string, partition int, recs []model.Record) (first int64, err error)
 }
@@ -212,6 +212,7 @@ func (c *Client) Commit(ctx context.Context, addr, topic string, partition int, 
 // ServeCommits serves ops 10 and 11.
 func ServeCommits(s Server, level model.ReleaseLevel, d Committer) {
 	commit := func(ctx context.Context, r commitRequest) (noderpc.Response, error) {
+		own(r.recs)
 		first, err := d.Commit(ctx, r.topic, r.partition, r.recs)
 		if err != nil {
 			return noderpc.Response{}, err
@@ -235,6 +236,27 @@ func ServeCommits(s Server, level model.ReleaseLevel, d Committer) {
 		}
 		return commit(ctx, r)
 	})
+}
+
+// own gives records keys and payloads of their own, in one piece of memory: the request's
+// body is used again for another one while the log's cache still serves these.
+func own(recs []model.Record) {
+	size := 0
+	for i := range recs {
+		size += len(recs[i].Key) + len(recs[i].Payload)
+	}
+	all := make([]byte, 0, size)
+	clone := func(b []byte) []byte {
+		if b == nil {
+			return nil
+		}
+		at := len(all)
+		all = append(all, b...)
+		return all[at:len(all):len(all)]
+	}
+	for i := range recs {
+		recs[i].Key, recs[i].Payload = clone(recs[i].Key), clone(recs[i].Payload)
+	}
 }
 
 // decodeCommitOne reads op 10: one record. This release sends op 11.

@@ -1,7 +1,6 @@
 package peer
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -13,8 +12,7 @@ import (
 	"github.com/narad-mq/narad/internal/noderpc"
 )
 
-// stored is a partition that remembers what was committed, and copies it: the records
-// are its caller's again when it returns.
+// stored is a partition that remembers what was committed.
 type stored struct {
 	mu    sync.Mutex
 	topic string
@@ -27,10 +25,7 @@ func (s *stored) Commit(_ context.Context, topic string, partition int, recs []m
 	defer s.mu.Unlock()
 	first := int64(len(s.recs))
 	s.topic, s.part = topic, partition
-	for _, r := range recs {
-		r.Key, r.Payload = bytes.Clone(r.Key), append([]byte{}, r.Payload...)
-		s.recs = append(s.recs, r)
-	}
+	s.recs = append(s.recs, recs...)
 	return first, nil
 }
 
@@ -159,4 +154,35 @@ func TestConcurrentCommits(t *testing.T) {
 		})
 	}
 	wg.Wait()
+}
+
+// The owner keeps what it stored, for its log caches it: a request's body, which the next
+// request is read into, shows in none of it.
+func TestCommittedRecordsOutliveTheRequest(t *testing.T) {
+	for _, op := range []noderpc.Op{noderpc.OpCommitProduceBatch, noderpc.OpCommitProduce} {
+		var n captured
+		var kept []model.Record
+		ServeCommits(&n, model.LevelNewest, commits(func(_ context.Context, _ string, _ int, recs []model.Record) (int64, error) {
+			kept = append(kept, recs...)
+			return 0, nil
+		}))
+		var e noderpc.Encoder
+		e.AppendStr("orders")
+		e.AppendI32(1)
+		if op == noderpc.OpCommitProduceBatch {
+			e.AppendU32(1)
+		}
+		e.AppendOptBytes([]byte("key"))
+		e.AppendI64(5)
+		e.AppendBytes([]byte("payload"))
+		if res := n.handlers[op](t.Context(), e); res.Status != 200 {
+			t.Fatalf("%s: %d %s", op, res.Status, res.Body)
+		}
+		for i := range e {
+			e[i] = 'x'
+		}
+		if len(kept) != 1 || string(kept[0].Key) != "key" || string(kept[0].Payload) != "payload" {
+			t.Errorf("%s: kept %+v", op, kept)
+		}
+	}
 }

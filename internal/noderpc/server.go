@@ -73,7 +73,7 @@ type Server struct {
 	running   sync.WaitGroup // the accept loop and everything it starts
 
 	mu     sync.Mutex // guards conns and closed
-	conns  map[*quic.Conn]struct{}
+	conns  int        // connections held
 	closed bool
 }
 
@@ -103,7 +103,6 @@ func Listen(o ServerOptions) (*Server, error) {
 		panics:    telemetry.Errors(o.Registry).WithLabelValues("rpc", "panic"),
 		gates:     newGates(),
 		transport: transport, listener: listener,
-		conns: map[*quic.Conn]struct{}{},
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.running.Go(s.accept)
@@ -146,14 +145,8 @@ func (s *Server) Close() error {
 		s.running.Wait()
 		return nil
 	}
-	s.cancel()
+	s.cancel() // each connection ends with the loop that accepts its streams
 	err := s.listener.Close()
-	s.mu.Lock()
-	for c := range s.conns {
-		// Its only error is that it was closed already.
-		_ = c.CloseWithError(closeDone, "node is stopping")
-	}
-	s.mu.Unlock()
 	s.running.Wait()
 	return errors.Join(err, s.transport.Close(), s.transport.Conn.Close())
 }
@@ -171,14 +164,14 @@ func (s *Server) accept() {
 	}
 }
 
-// admit counts conn, unless the node holds as many as it may.
-func (s *Server) admit(conn *quic.Conn) bool {
+// admit counts a connection, unless the node holds as many as it may.
+func (s *Server) admit() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed || len(s.conns) >= connsMax || s.unproven.Load() >= unprovenMax {
+	if s.closed || s.conns >= connsMax || s.unproven.Load() >= unprovenMax {
 		return false
 	}
-	s.conns[conn] = struct{}{}
+	s.conns++
 	s.unproven.Add(1)
 	return true
 }
@@ -192,22 +185,25 @@ type serverConn struct {
 }
 
 func (s *Server) serveConn(conn *quic.Conn) {
-	if !s.admit(conn) {
+	if !s.admit() {
 		_ = conn.CloseWithError(closeBusy, "too many connections")
 		return
 	}
 	c := &serverConn{Server: s, conn: conn}
 	limit, stop := context.WithTimeout(s.ctx, proofWait)
-	context.AfterFunc(limit, func() {
+	unwatch := context.AfterFunc(limit, func() {
 		if !c.proved.Load() {
 			_ = conn.CloseWithError(closeRejected, "no stream showed a proof in time")
 		}
 	})
 	defer func() {
+		// Its only error is that it was closed already.
+		_ = conn.CloseWithError(closeDone, "node is stopping")
+		unwatch()
 		stop()
 		c.provenOnce(false)
 		s.mu.Lock()
-		delete(s.conns, conn)
+		s.conns--
 		s.mu.Unlock()
 	}()
 	if conn.ConnectionState().TLS.NegotiatedProtocol == alpnV1 {

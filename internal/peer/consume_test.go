@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"reflect"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -247,4 +249,64 @@ func TestConsumeBudgets(t *testing.T) {
 			t.Errorf("%+v: %s, want %s", x.r, left, x.want)
 		}
 	}
+}
+
+// Whenever a caller leaves, its records are either its own or put back, never both and
+// never neither, over the whole way there and back.
+func TestReservedRecordsHaveOneEnd(t *testing.T) {
+	n, c := newNode(t), newCaller(t, model.LevelNewest)
+	var next atomic.Int64
+	q := &queue{consume: func(context.Context, ConsumeRequest) ([]model.Delivery, error) {
+		d := leased("t", 1, 10)
+		d[0].Handle.Nonce = next.Add(1)
+		return d, nil
+	}}
+	ServeQueue(n, model.LevelNewest, q)
+	if _, err := c.Consume(t.Context(), n.Addr(), ConsumeRequest{Topic: "t", Max: 1}); err != nil { // connects
+		t.Fatal(err)
+	}
+	var mu sync.Mutex
+	delivered := map[int64]bool{1: true}
+	var wg sync.WaitGroup
+	for g := range 4 {
+		wg.Go(func() {
+			random := rand.New(rand.NewPCG(uint64(g), 1))
+			for range 100 {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Duration(random.IntN(3000))*time.Microsecond)
+				got, err := c.Consume(ctx, n.Addr(), ConsumeRequest{Topic: "t", Max: 1, Wait: time.Second})
+				cancel()
+				if err == nil {
+					mu.Lock()
+					delivered[got[0].Handle.Nonce] = true
+					mu.Unlock()
+				}
+			}
+		})
+	}
+	wg.Wait()
+	// One that is served late, after its caller left, may be beyond the count.
+	var reserved int64
+	ends := map[int64]int{}
+	testutil.Eventually(t, 5*time.Second, func() bool {
+		reserved = next.Load()
+		clear(ends)
+		for nonce := range delivered {
+			ends[nonce]++
+		}
+		for _, h := range q.back() {
+			ends[h.Nonce]++
+		}
+		for nonce := int64(1); nonce <= reserved; nonce++ {
+			if ends[nonce] == 0 {
+				return false
+			}
+		}
+		return true
+	}, "every record has an end")
+	for nonce, n := range ends {
+		if n != 1 {
+			t.Errorf("record %d has %d ends", nonce, n)
+		}
+	}
+	t.Logf("%d records reserved, %d delivered", reserved, len(delivered))
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -25,6 +26,9 @@ const (
 	delayMSMax      int64 = 31_536_000_000 // one year
 	delayHeadroomMS int64 = 3_600_000      // a delay child's parent keeps records this much longer than the delay
 	tailsInFlight         = 16             // owners asked at once
+
+	ownerLagMax   = 3 * time.Second // what an owner gets to hear of a topic that was just made
+	ownerLagPause = 25 * time.Millisecond
 )
 
 // AttachRequest links an existing child under an existing parent (spec/http-api section
@@ -138,7 +142,7 @@ func (m *Manager) attachPoint(ctx context.Context, parent *model.TopicView) ([]i
 	g.SetLimit(tailsInFlight)
 	for p := range offsets {
 		g.Go(func() (err error) {
-			offsets[p], err = m.tails.HighWatermark(ctx, parent, p)
+			offsets[p], err = m.tail(ctx, parent, p)
 			return err
 		})
 	}
@@ -146,6 +150,31 @@ func (m *Manager) attachPoint(ctx context.Context, parent *model.TopicView) ([]i
 		return nil, fmt.Errorf("%w: attach point of %q: %w", model.ErrUnavailable, parent.Name, err)
 	}
 	return offsets, nil
+}
+
+// tail asks the owner of a partition for its end. An owner that does not know the parent,
+// or knows an earlier life of it, while this node, which leads, does, is a moment behind.
+func (m *Manager) tail(ctx context.Context, parent *model.TopicView, p int) (int64, error) {
+	deadline := m.clock.Now().Add(ownerLagMax)
+	for {
+		at, err := m.tails.HighWatermark(ctx, parent, p)
+		if !errors.Is(err, model.ErrTopicNotFound) && !errors.Is(err, model.ErrTopicChanged) {
+			return at, err
+		}
+		if v, ok := m.store.Topic(parent.Name); !ok || v.ID != parent.ID {
+			return 0, err
+		}
+		if !m.clock.Now().Before(deadline) {
+			return 0, fmt.Errorf("the owner of partition %d does not know incarnation %s after %v", p, parent.ID, ownerLagMax)
+		}
+		pause := m.clock.NewTimer(ownerLagPause)
+		select {
+		case <-pause.C():
+		case <-ctx.Done():
+			pause.Stop()
+			return 0, ctx.Err()
+		}
+	}
 }
 
 // newEpoch draws the id of one attachment: 8 random bytes in hex.

@@ -3,9 +3,13 @@ package topics
 import (
 	"context"
 	"errors"
+	"fmt"
 	"reflect"
+	"sync/atomic"
 	"testing"
+	"time"
 
+	"github.com/narad-mq/narad/internal/clock"
 	"github.com/narad-mq/narad/internal/metastore"
 	"github.com/narad-mq/narad/internal/model"
 )
@@ -149,4 +153,49 @@ func TestChildrenArePlacedOffTheirParent(t *testing.T) {
 	small, err = g.Alter(ctx, "small", AlterRequest{Partitions: ptr(5)})
 	must(t, err)
 	apart(small)
+}
+
+// asked are tails whose owner answers as f says, given how often it was asked.
+type asked struct {
+	calls atomic.Int64
+	f     func(call int64) (int64, error)
+}
+
+func (a *asked) HighWatermark(_ context.Context, _ *model.TopicView, _ int) (int64, error) {
+	return a.f(a.calls.Add(1))
+}
+
+// An owner that has not heard of the parent yet is asked again for a while, and is then
+// unavailable: the topic is there, so nobody is told that it is not.
+func TestAttachWaitsForAnOwnerThatIsBehind(t *testing.T) {
+	for _, behind := range []error{model.ErrTopicNotFound, model.ErrTopicChanged} {
+		a := &asked{f: func(call int64) (int64, error) {
+			if call <= 5 {
+				return 0, fmt.Errorf("owner: %w", behind)
+			}
+			return 7, nil
+		}}
+		g := newLinkRig(t, a)
+		g.Manager.clock = clock.Real()
+		_, err := g.Create(context.Background(), CreateRequest{Name: "n", Parent: "p"})
+		must(t, err)
+		if v, _ := g.store.Topic("n"); !reflect.DeepEqual(v.AttachOffsets, []int64{7, 7, 7}) {
+			t.Errorf("attached at %v", v.AttachOffsets)
+		}
+
+		fake := clock.NewFake(time.Unix(1_700_000_000, 0))
+		forever := &asked{f: func(int64) (int64, error) {
+			fake.Advance(ownerLagMax)
+			return 0, fmt.Errorf("owner: %w", behind)
+		}}
+		g = newLinkRig(t, forever)
+		g.Manager.clock = fake
+		_, err = g.Attach(context.Background(), AttachRequest{Parent: "p", Child: "c"})
+		if !errors.Is(err, model.ErrUnavailable) || errors.Is(err, model.ErrTopicNotFound) || errors.Is(err, model.ErrTopicChanged) {
+			t.Errorf("attach: %v, want only that the owner is not available", err)
+		}
+		if n := forever.calls.Load(); n != 3 {
+			t.Errorf("asked %d times, want each owner once", n)
+		}
+	}
 }

@@ -84,6 +84,14 @@ func TestCommandsAgainstANode(t *testing.T) {
 	want(t, "replay", out, `\[p2 @0\] key=k1 \d\d:\d\d:\d\d \{"id":1\}\n\[p2 @1\] \d\d:\d\d:\d\d some text\n`)
 	want(t, "replay", errOut, `2 message\(s\) replayed from p2 \[0, 2\)\n`)
 
+	out, _ = must(t, "", "cluster", "members", "--detail")
+	want(t, "cluster members", out, `(?s)\[\n  \{\n    "id": "n1",.*"status": "alive",.*"leader": true,.*\}\n\]\n`)
+	out, _ = must(t, "", "cluster", "moves")
+	want(t, "cluster moves", out, `\[\]\n`)
+	if code, _, errOut = cli(t, "", "cluster", "members", "forget", "n1"); code != exitFailure || !strings.HasPrefix(errOut, `narad: forget server "n1": narad: `) {
+		t.Errorf("forget of the only member: exit code %d, %s", code, errOut)
+	}
+
 	code, _, errOut = cli(t, "", "topic", "delete", "orders")
 	want(t, "delete without a terminal", errOut, `narad: refusing without a terminal to ask on: pass --force\n`)
 	if code != exitFailure {

@@ -95,7 +95,7 @@ func runDevCluster(ctx context.Context, o devOptions, io stdio) (err error) {
 	if err != nil {
 		return err
 	}
-	s := newSupervisor(io.out)
+	s := newSupervisor(io.out, o.logLevel == "warn" || o.logLevel == "error")
 	defer s.stop(io.err)
 	for _, n := range layout.Nodes {
 		if err := s.start(n, binary, layout.environment(n, o, secret)); err != nil {

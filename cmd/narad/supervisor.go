@@ -23,6 +23,7 @@ const (
 	readyProbe = 2 * time.Second        // for one look
 	stopWait   = 30 * time.Second       // for graceful stops; then they are killed
 	outputWait = 2 * time.Second        // for what a process printed last
+	oneSignal  = time.Second            // in which several signals count as one: some tools send two
 )
 
 // supervisor runs the nodes of a playground cluster and passes their logs on. Its
@@ -33,6 +34,9 @@ type supervisor struct {
 	exits     chan exit // one for each process
 	running   int
 	http      http.Client
+	// quiet stops passing logs on once the nodes stop: each of them then complains of the
+	// others' absence. One that fails to stop is still told of by its exit code.
+	quiet bool
 }
 
 type process struct {
@@ -47,9 +51,9 @@ type exit struct {
 	err error // nil = exit code 0
 }
 
-func newSupervisor(out io.Writer) *supervisor {
+func newSupervisor(out io.Writer, quiet bool) *supervisor {
 	runtime.LockOSThread() // a child ends with the thread that started it: see apart
-	return &supervisor{out: &syncWriter{w: out}, exits: make(chan exit, devNodesMax), http: http.Client{Timeout: readyProbe}}
+	return &supervisor{out: &syncWriter{w: out}, exits: make(chan exit, devNodesMax), http: http.Client{Timeout: readyProbe}, quiet: quiet}
 }
 
 // start runs "narad serve" with an environment.
@@ -159,6 +163,10 @@ func (s *supervisor) stop(errOut io.Writer) {
 	defer signal.Stop(again)
 	timer := time.NewTimer(stopWait)
 	defer timer.Stop()
+	if s.quiet {
+		s.out.mute()
+	}
+	began := time.Now()
 	s.signal(errOut, terminate)
 	for s.running > 0 {
 		select {
@@ -168,7 +176,9 @@ func (s *supervisor) stop(errOut io.Writer) {
 				fmt.Fprintf(errOut, "narad: %s\n", e)
 			}
 		case <-again:
-			s.signal(errOut, (*os.Process).Kill)
+			if time.Since(began) > oneSignal {
+				s.signal(errOut, (*os.Process).Kill)
+			}
 		case <-timer.C:
 			fmt.Fprintf(errOut, "narad: %d nodes still run after %s; they are killed\n", s.running, stopWait)
 			s.signal(errOut, (*os.Process).Kill)
@@ -190,14 +200,24 @@ func (s *supervisor) signal(errOut io.Writer, send func(*os.Process) error) {
 
 // syncWriter lets several processes write lines to one place.
 type syncWriter struct {
-	mu sync.Mutex // guards w
-	w  io.Writer
+	mu    sync.Mutex // guards the rest
+	w     io.Writer
+	muted bool // what is written is dropped
 }
 
 func (s *syncWriter) Write(p []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.muted {
+		return len(p), nil
+	}
 	return s.w.Write(p)
+}
+
+func (s *syncWriter) mute() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.muted = true
 }
 
 // lineMax is the length from which a line is passed on in pieces, in bytes.

@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"io/fs"
 	"os"
@@ -282,6 +283,12 @@ var accessChecks = map[string]check{
 			p.ask(s, line, "").is(400, "invalid argument: detail must be true or false")
 		}
 	},
+	"F-2": func(p *probe) {
+		p.ask(p.secured(), "POST /v1/cluster/members/"+leaderID(p)+"/forget", "").is(400, "…is the raft leader itself, which cannot forget itself")
+	},
+	"F-3": func(p *probe) {
+		p.ask(p.secured(), "POST /v1/cluster/members/nobody/forget", "").is(404, `no raft server "nobody"`)
+	},
 	"AZ-12": func(p *probe) {
 		s := p.secured()
 		if a := p.ask(p.newUser(s), "GET /metrics", ""); a.status != 200 {
@@ -497,4 +504,15 @@ func generatedPassword(p *probe) {
 		return err == nil
 	}, "admin-password to appear")
 	p.asRoot(fresh, strings.TrimSpace(string(b)))
+}
+
+// leaderID is the only member of a cluster of one.
+func leaderID(p *probe) string {
+	p.Helper()
+	var list struct{ Members []struct{ ID string } }
+	a := p.ask(p.secured(), "GET /v1/cluster/members", "").is(200, "")
+	if err := json.Unmarshal([]byte(a.body), &list); err != nil || len(list.Members) != 1 {
+		a.fatalf("want one member: %v", err)
+	}
+	return list.Members[0].ID
 }

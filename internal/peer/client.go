@@ -70,8 +70,12 @@ func (c *Client) recycle(e *noderpc.Encoder) {
 	}
 }
 
-// send is one request and its answer, whatever its status.
+// send is one request and its answer, whatever its status. Nothing leaves when the time
+// is up: what went before was refused or never left either.
 func (c *Client) send(ctx context.Context, addr string, op noderpc.Op, body []byte) (noderpc.Response, error) {
+	if err := ctx.Err(); err != nil {
+		return noderpc.Response{}, fmt.Errorf("%w: %s to %s: %w", ErrUnreached, op, addr, err)
+	}
 	via := c.main
 	if op == noderpc.OpFanoutCursors {
 		via = c.transfer

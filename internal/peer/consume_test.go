@@ -95,7 +95,8 @@ func TestConsume(t *testing.T) {
 			t.Errorf("served %+v, want %+v", served, r)
 		}
 	}
-	q.consume = func(context.Context, ConsumeRequest) ([]model.Delivery, error) { return nil, nil }
+	nothing := &queue{consume: func(context.Context, ConsumeRequest) ([]model.Delivery, error) { return nil, nil }}
+	ServeQueue(n, model.LevelNewest, nothing)
 	if got, err := c.Consume(t.Context(), n.Addr(), ConsumeRequest{Topic: "t", Max: 1}); got != nil || err != nil {
 		t.Errorf("nothing there: %v, %v", got, err)
 	}

@@ -161,14 +161,17 @@ var statusRows = [...]refusal{
 	{is: model.ErrUnavailable, status: 503},
 }
 
-// refuse turns an error of a handler into a refusal. op names the operation in the text of
+// refuse turns an error of a handler into a refusal. A *StatusError it made itself is one;
+// one that came from another node it asked says nothing about this one. op names the operation in the text of
 // a 500, which says no more; the cause is for the log.
 func refuse(op noderpc.Op, err error) *StatusError {
 	var passed *StatusError
 	var forbidden model.Forbidden
 	switch {
-	case errors.As(err, &passed):
+	case errors.As(err, &passed) && passed.Body == nil:
 		return passed
+	case errors.As(err, &passed): // of a third node, about which this caller asked nothing
+		return refuse(op, model.ErrUnavailable)
 	case errors.As(err, &forbidden):
 		return &StatusError{Status: http.StatusForbidden, Code: codeForbidden, Text: forbidden.Error()}
 	case errors.Is(err, noderpc.ErrTrailing):
@@ -227,11 +230,8 @@ type wireRefusal struct {
 	LeaderAddr *string `json:"leader_addr,omitempty"`
 }
 
-// response encodes the refusal; one that came from a peer goes on as it came.
+// response encodes the refusal.
 func (e *StatusError) response() noderpc.Response {
-	if e.Body != nil {
-		return noderpc.Response{Status: e.Status, ContentType: e.ContentType, Body: e.Body}
-	}
 	w := wireRefusal{Error: e.Text, Code: e.Code}
 	if e.Code == codeNotLeader {
 		w.LeaderID, w.LeaderAddr = &e.LeaderID, &e.LeaderAddr

@@ -135,6 +135,12 @@ func TestErrorsCrossWhole(t *testing.T) {
 	if !errors.As(err, &refused) || refused.Status != 418 || refused.Code != "teapot" || refused.Text != "short" {
 		t.Errorf("a refusal of the handler's own: %v", err)
 	}
+	third := refusalOf(noderpc.Response{Status: 421, Body: []byte(`{"error":"not the metastore leader","leader_addr":"a:1"}`)})
+	answers(t, n, fmt.Errorf("ask the leader: %w", third))
+	_, err = c.Commit(t.Context(), n.Addr(), "t", 0, one())
+	if !errors.Is(err, model.ErrUnavailable) || errors.Is(err, model.ErrNotLeader) {
+		t.Errorf("a third node's refusal: %v", err)
+	}
 }
 
 // A failure without a name says nothing to the caller, and why to this node's log.

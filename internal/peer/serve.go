@@ -42,7 +42,7 @@ func serve(s Server, op noderpc.Op, gate func(body []byte) noderpc.Gate, hint Hi
 		if e.Status == http.StatusInternalServerError {
 			s.Logger().Error("peer request failed", slog.String("op", op.String()), slog.Any("err", err))
 		}
-		if e.Code == codeNotLeader && e.Body == nil && hint != nil {
+		if e.Code == codeNotLeader && hint != nil && e.LeaderID == "" && e.LeaderAddr == "" {
 			e.LeaderID, e.LeaderAddr = hint()
 		}
 		return e.response()

@@ -341,6 +341,56 @@ func TestABatchOutlivesItsRunner(t *testing.T) {
 	wg.Wait()
 }
 
+// The time in the queue counts: a batch whose runner's 2 s are over is not sent any more.
+func TestSettleBudgetCoversTheQueue(t *testing.T) {
+	n, c := newNode(t), newCaller(t, model.LevelNewest)
+	ServeQueue(n, model.LevelNewest, &queue{settle: verdict})
+	few(c, 1)
+	goOn := make(chan struct{})
+	first := full(t, c, n.Addr(), goOn)
+	var wg sync.WaitGroup
+	for i := range 2 {
+		wg.Go(func() {
+			if err := c.Settle(t.Context(), n.Addr(), "t", handle(4*i), model.Ack); !errors.Is(err, ErrUnreached) {
+				t.Errorf("settle %d: %v", i, err)
+			}
+		})
+	}
+	testutil.Eventually(t, 5*time.Second, func() bool { return c.queued(n.Addr()) == 2 }, "two wait")
+	c.clock.Advance(settleBudget)
+	close(goOn)
+	first.Wait()
+	wg.Wait()
+	if c.wire.count(noderpc.OpAckBatch) != 0 {
+		t.Error("a batch was sent after its time")
+	}
+}
+
+// An owner that knows no AckBatch gets what waits one by one.
+func TestSettlementsCoalesceAtOlderPeers(t *testing.T) {
+	n, c := newNode(t), newCaller(t, model.LevelNewest)
+	ServeQueue(n, model.Level30, &queue{settle: verdict})
+	few(c, 2)
+	goOn := make(chan struct{})
+	first := full(t, c, n.Addr(), goOn)
+	const waiting = 100
+	var wg sync.WaitGroup
+	for i := range waiting {
+		wg.Go(func() {
+			if err := c.Settle(t.Context(), n.Addr(), "t", handle(i), model.SettleOp(i%3)); !holds(handle(i), err) {
+				t.Errorf("settle %d: %v", i, err)
+			}
+		})
+	}
+	testutil.Eventually(t, 5*time.Second, func() bool { return c.queued(n.Addr()) == waiting }, "the rest waits")
+	close(goOn)
+	first.Wait()
+	wg.Wait()
+	if got := c.wire.count(noderpc.OpAckBatch); got == 0 || got > c.slots.most {
+		t.Errorf("%d batches were tried", got)
+	}
+}
+
 // Under load with clients that leave at random, every settlement ends, those that stay get
 // their own answers, and all slots come back.
 func TestSettlementsUnderLoad(t *testing.T) {

@@ -91,8 +91,23 @@ func (l *link) stream(ctx context.Context, ln lane) (*clientStream, error) {
 	case <-o.done:
 		return o.stream, o.err
 	case <-ctx.Done():
+		if st := l.anyStream(); st != nil {
+			st.overdue(ctx)
+		}
 		return nil, fmt.Errorf("while opening a stream: %w", ctx.Err())
 	}
+}
+
+// anyStream is an open stream of the connection, nil while there is none.
+func (l *link) anyStream() *clientStream {
+	for i := range l.lanes {
+		for j := range l.lanes[i].slots {
+			if st := l.lanes[i].slots[j].stream.Load(); st != nil {
+				return st
+			}
+		}
+	}
+	return nil
 }
 
 // open opens and authenticates the stream of a slot under the client's context, then

@@ -9,6 +9,7 @@ import (
 
 	"github.com/narad-mq/narad/internal/broker"
 	"github.com/narad-mq/narad/internal/model"
+	"github.com/narad-mq/narad/internal/peer"
 	"github.com/narad-mq/narad/internal/testutil"
 )
 
@@ -223,5 +224,38 @@ func TestTG2_Describe(t *testing.T) {
 		if _, err := c.nodes[1].router.Here().PartitionStats(t.Context(), "t", 0); !errors.Is(err, model.ErrNotOwner) {
 			t.Fatalf("stats of another's partition: %v", err)
 		}
+	})
+}
+
+// leaver is a node whose answer to a consume comes in the instant in which the client
+// leaves.
+type leaver struct {
+	*client
+	leave context.CancelFunc
+}
+
+func (l *leaver) Consume(ctx context.Context, addr string, r peer.ConsumeRequest) ([]model.Delivery, error) {
+	got, err := l.client.Consume(ctx, addr, r)
+	l.leave()
+	return got, err
+}
+
+// TestC21_LeavesAsTheAnswerComes: what was probed for a client that left meanwhile is given
+// back at once.
+func TestC21_LeavesAsTheAnswerComes(t *testing.T) {
+	inCluster(t, 2, func(t *testing.T, c *cluster) {
+		c.create("t", "n1")
+		c.commit(1, "t", 0, "a")
+		m := c.nodes[0]
+		ctx, leave := context.WithCancel(t.Context())
+		o := m.router.Options
+		o.Peers = &leaver{&client{wire: c.wire, from: m}, leave}
+		r := New(o)
+		defer r.Close()
+		if got, err := r.Consume(ctx, broker.ConsumeRequest{Topic: "t", Partition: -1, Max: 1, Wait: time.Minute}); !errors.Is(err, context.Canceled) || got != nil {
+			t.Fatalf("%v %v", got, err)
+		}
+		pause(5 * time.Millisecond)
+		one(t, c.any(1, 0), "a", 0)
 	})
 }

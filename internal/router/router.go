@@ -207,23 +207,27 @@ func (r *Router) forward(ctx context.Context, view *model.TopicView, req broker.
 // hold waits for a partition the request wants to get an owner that lives, then serves it
 // with what is left of the wait.
 func (r *Router) hold(ctx context.Context, req broker.ConsumeRequest) ([]model.Delivery, error) {
-	if req.Wait <= 0 {
-		return nil, nil
+	began, wait := r.Clock.Now(), req.Wait
+	nothing := func(err error) ([]model.Delivery, error) {
+		r.Local.CountConsume(req.Topic, r.Clock.Now().Sub(began), 0, wait, err)
+		return nil, err
 	}
-	deadline := r.Clock.Now().Add(req.Wait)
-	timer := r.Clock.NewTimer(min(routePoll, req.Wait))
+	if wait <= 0 {
+		return nothing(nil)
+	}
+	timer := r.Clock.NewTimer(min(routePoll, wait))
 	defer timer.Stop()
 	for {
 		select {
 		case <-ctx.Done():
-			return nil, ctx.Err()
+			return nothing(ctx.Err())
 		case <-r.released.Done():
-			return nil, nil
+			return nothing(nil)
 		case <-timer.C():
 		}
-		left := deadline.Sub(r.Clock.Now())
+		left := wait - r.Clock.Now().Sub(began)
 		if left <= 0 {
-			return nil, nil
+			return nothing(nil)
 		}
 		req.Wait = left
 		got, held, err := r.tryConsume(ctx, req)

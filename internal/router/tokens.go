@@ -173,11 +173,10 @@ func (g *gateway) keep() (wait time.Duration, some bool) {
 // consumer is to probe. Between rounds it looks only at topics that ask for it. Caller
 // holds mu.
 func (g *gateway) look(now time.Time, todo map[string][]peer.Token) (words []string) {
-	dirty := g.dirty
-	g.dirty = make(map[string]struct{})
+	defer clear(g.dirty)
 	round := !now.Before(g.round)
 	if !round && now.Before(g.early) {
-		for topic := range dirty {
+		for topic := range g.dirty {
 			if w := g.topics[topic]; w != nil && w.n > 0 {
 				g.due(topic, w, now, todo)
 				g.foresee(w)
@@ -196,7 +195,7 @@ func (g *gateway) look(now time.Time, todo map[string][]peer.Token) (words []str
 		if w.n == 0 {
 			continue
 		}
-		if _, asks := dirty[topic]; asks || round {
+		if _, asks := g.dirty[topic]; asks || round {
 			g.due(topic, w, now, todo)
 		}
 		soon := round && w.pause == 0 && w.probe.Before(g.round) // rather now than late
@@ -251,8 +250,7 @@ func (g *gateway) due(topic string, w *waiting, now time.Time, todo map[string][
 			continue
 		}
 		if g.busy[o.ID] {
-			g.dirty[topic] = struct{}{} // again at the end of that registration
-			continue
+			continue // the keeper's next round sends it
 		}
 		w.sent[o.ID] = sent{at: now, till: w.until.Add(tokenGrace)}
 		todo[o.ID] = append(todo[o.ID], peer.Token{Topic: topic, TTL: w.until.Sub(now) + tokenGrace})
@@ -320,10 +318,6 @@ func (g *gateway) register(ctx context.Context, owner string, tokens []peer.Toke
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	delete(g.busy, owner)
-	for topic := range g.dirty {
-		g.soon(topic)
-		break
-	}
 	if err == nil {
 		return
 	}

@@ -156,6 +156,73 @@ func TestC13_LostTokensAndWords(t *testing.T) {
 	}
 }
 
+// TestFirstRegistrationFails: it is sent again at the keeper's next round, not after 5 s.
+func TestFirstRegistrationFails(t *testing.T) {
+	for _, how := range []fault{swallows, refuses, forgets} {
+		inCluster(t, 2, func(t *testing.T, c *cluster) {
+			c.create("t", "n0", "n1")
+			c.fault("n0>n1 tokens", how)
+			ch := c.pollAny(0, time.Minute)
+			pause(100 * time.Millisecond)
+			c.fault("n0>n1 tokens", 0)
+			c.commit(1, "t", 1, "a")
+			one(t, <-ch, "a", probeBudget+keeperEvery+2*trips)
+		})
+	}
+}
+
+// TestRegistrationsAreShared: consumers that come and go do not each send a registration.
+func TestRegistrationsAreShared(t *testing.T) {
+	inCluster(t, 2, func(t *testing.T, c *cluster) {
+		c.create("t", "n0", "n1")
+		for range 200 {
+			go c.any(0, 5*time.Second)
+			pause(25 * time.Millisecond)
+		}
+		if n := c.calls("tokens"); n < 10 || n > 5000/250+2 {
+			t.Errorf("%d registrations in 5 s", n)
+		}
+		pause(5 * time.Second)
+	})
+}
+
+// TestRegistrationFrames: tokens of many topics go in few requests, in frames of at most
+// 1,024.
+func TestRegistrationFrames(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 2, simulated)
+		defer c.close()
+		const topics = tokenFrameMax + 10
+		var served atomic.Int64
+		for i := range topics {
+			c.create(fmt.Sprint("t", i), "n1")
+		}
+		for i := range topics {
+			go func() {
+				if a := c.consume(t.Context(), 0, broker.ConsumeRequest{Topic: fmt.Sprint("t", i), Partition: -1, Wait: 9 * time.Second}); len(a.got) > 0 {
+					served.Add(1)
+				}
+			}()
+		}
+		pause(time.Second)
+		c.stop(c.nodes[1]) // the tokens go with it
+		c.start(c.nodes[1])
+		c.reset()
+		pause(6200 * time.Millisecond)
+		if n := c.calls("tokens"); n < 2 || n > 8 {
+			t.Errorf("%d requests to renew %d tokens", n, topics)
+		}
+		for i := range topics {
+			c.commit(1, fmt.Sprint("t", i), 0, "a")
+		}
+		pause(500 * time.Millisecond) // the safety probes are at 6 s and 8 s
+		if n := served.Load(); n != topics {
+			t.Errorf("word of %d of %d topics", n, topics)
+		}
+		pause(2 * time.Second)
+	})
+}
+
 // TestFallbackPolling: an owner that does not know tokens, and a node that cannot be told,
 // make consumers ask; at first after 100 ms, then less and less often, and tokens are
 // tried again after two minutes.
@@ -375,7 +442,7 @@ func storm(t *testing.T, seed uint64, faults bool, most time.Duration) {
 
 // TestC13_NoWordIsLost: without faults a record waits for a keeper's round at most.
 func TestC13_NoWordIsLost(t *testing.T) {
-	for seed := range uint64(40) {
+	for seed := range uint64(120) {
 		storm(t, seed, false, keeperEvery+100*time.Millisecond)
 	}
 }
@@ -383,7 +450,51 @@ func TestC13_NoWordIsLost(t *testing.T) {
 // TestC13_FaultsDelayAndLoseNothing: with requests and answers between nodes getting lost
 // at random, a record waits for a renewed token and the end of a few holds at most.
 func TestC13_FaultsDelayAndLoseNothing(t *testing.T) {
-	for seed := range uint64(20) {
+	for seed := range uint64(80) {
 		storm(t, seed, true, 3*renewAfter)
 	}
+}
+
+// TestStormInRealTime: the same with the scheduler's own disorder.
+func TestStormInRealTime(t *testing.T) {
+	c := newCluster(t, 3, simulated)
+	defer c.close()
+	c.jitter(1, 200*time.Microsecond)
+	c.create("t", "n0", "n1", "n2")
+	const records = 600
+	ctx, stop := context.WithCancel(t.Context())
+	var born sync.Map
+	var seen atomic.Int64
+	var wg sync.WaitGroup
+	for i := range 9 {
+		wg.Go(func() {
+			for ctx.Err() == nil {
+				a := c.consume(ctx, i%3, broker.ConsumeRequest{Topic: "t", Partition: -1, Max: 1 + i%2*4, Wait: 5 * time.Second})
+				for _, d := range a.got {
+					if _, first := born.LoadAndDelete(string(d.Payload)); !first {
+						t.Errorf("%q came twice", d.Payload)
+					}
+					if err := c.nodes[i%3].router.Settle(context.Background(), "t", d.Handle, model.Ack); err != nil {
+						t.Errorf("%q could not be acked: %v", d.Payload, err)
+					}
+					if seen.Add(1) == records {
+						stop()
+					}
+				}
+			}
+		})
+	}
+	for i := range records {
+		born.Store(fmt.Sprint(i), true)
+		c.commit(i%3, "t", i%3, fmt.Sprint(i))
+	}
+	done := make(chan struct{})
+	go func() { wg.Wait(); close(done) }()
+	select {
+	case <-done:
+	case <-time.After(20 * time.Second):
+		t.Errorf("%d of %d records reached a consumer", seen.Load(), records)
+	}
+	stop()
+	<-done
 }

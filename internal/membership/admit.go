@@ -110,7 +110,7 @@ func (m *Membership) admit(ctx context.Context, r peer.JoinRequest) (peer.JoinAn
 	switch {
 	case server == nil:
 		return admitted(admissionStaged, ""), m.store.AddNonvoter(ctx, r.ID, r.RaftAddr, r.EntryTypes)
-	case server.Voter && r.Empty:
+	case server.Voter && r.Empty && record != nil:
 		return m.demote(ctx, r, servers, *server)
 	case server.Voter:
 		return admitted(admissionVoter, ""), m.move(ctx, r, *server)
@@ -144,11 +144,13 @@ func (m *Membership) move(ctx context.Context, r peer.JoinRequest, s metastore.S
 }
 
 // demote takes the vote of a voter that has lost its volume: it has forgotten what it
-// voted and stored, and must not be counted until it has caught up. Where the cluster
-// could not commit anything without it, it keeps the vote: that of the last quorum is
-// worth more, for its log is the leader's from the first contact on.
+// voted and stored, and must not be counted until it has caught up. One without member
+// record has not lost anything: it is an initial member that starts for the first time,
+// after the others. Where the cluster could not commit anything without the voter, it
+// keeps the vote: its log is the leader's from the first contact on, and the cluster goes
+// on.
 func (m *Membership) demote(ctx context.Context, r peer.JoinRequest, servers []metastore.Server, s metastore.Server) (peer.JoinAnswer, error) {
-	if !m.hear(ctx, func(answered func(metastore.Server) bool) bool { return sufficient(servers, m.self.ID, r.ID, answered) }) {
+	if _, ok := m.hear(ctx, func(answered reach) bool { return sufficient(servers, m.self.ID, r.ID, answered) }); !ok {
 		return admitted(admissionDeferred, "its volume is empty, and without its vote the cluster would have no quorum"), m.move(ctx, r, s)
 	}
 	m.log.Warn("join cluster: voter has lost its volume; it is a non-voter until it has caught up", "id", r.ID)
@@ -170,7 +172,7 @@ func (m *Membership) promote(ctx context.Context, r peer.JoinRequest, s metastor
 	if why := c.deferral(); why != "" {
 		return admitted(admissionDeferred, why), nil
 	}
-	if !m.hear(ctx, func(answered func(metastore.Server) bool) bool { return answered(s) }) {
+	if _, ok := m.hear(ctx, func(answered reach) bool { return answered(s) }); !ok {
 		// One just staged, moved or gone, whose heartbeats have not failed yet.
 		return admitted(admissionDeferred, "it does not answer the leader's heartbeats"), nil
 	}
@@ -181,25 +183,28 @@ func (m *Membership) promote(ctx context.Context, r peer.JoinRequest, s metastor
 	return admitted(admissionPromoted, ""), nil
 }
 
-// hear waits a little for answers to heartbeats that are sent from now on. What was heard
-// before says nothing: a change of who votes counts at once, committed or not, so one that
-// relies on a voter that has just gone leaves the cluster without a leader until that
-// voter is back.
-func (m *Membership) hear(ctx context.Context, enough func(answered func(metastore.Server) bool) bool) bool {
+// reach tells whether a server can be reached.
+type reach func(metastore.Server) bool
+
+// hear waits a little for answers to heartbeats that are sent from now on, and returns
+// who has answered. What was heard before says nothing: a change of who votes counts at
+// once, committed or not, so one that relies on a voter that has just gone leaves the
+// cluster without a leader until that voter is back.
+func (m *Membership) hear(ctx context.Context, enough func(answered reach) bool) (answered reach, ok bool) {
 	since := m.clock.Now()
-	answered := func(s metastore.Server) bool { return m.store.Answered(s, since) }
+	answered = func(s metastore.Server) bool { return m.store.Answered(s, since) }
 	timer := m.clock.NewTimer(hearPoll)
 	defer timer.Stop()
 	for !enough(answered) {
 		if m.clock.Now().Sub(since) >= hearFor {
-			return false
+			return answered, false
 		}
 		timer.Reset(hearPoll)
 		select {
 		case <-timer.C():
 		case <-ctx.Done():
-			return false
+			return answered, false
 		}
 	}
-	return true
+	return answered, true
 }

@@ -37,7 +37,7 @@ func (m *Membership) Forget(ctx context.Context, id, caller string) (voter bool,
 		}
 		servers := m.store.Servers()
 		server := find(servers, id)
-		if err := m.forgettable(servers, server, id); err != nil {
+		if err := m.forgettable(ctx, servers, server, id); err != nil {
 			return err
 		}
 		voter = server.Voter
@@ -51,7 +51,7 @@ func (m *Membership) Forget(ctx context.Context, id, caller string) (voter bool,
 }
 
 // forgettable is F-2 to F-7: nil when the server may be removed.
-func (m *Membership) forgettable(servers []metastore.Server, server *metastore.Server, id string) error {
+func (m *Membership) forgettable(ctx context.Context, servers []metastore.Server, server *metastore.Server, id string) error {
 	switch {
 	case id == m.self.ID:
 		return refusef(model.ErrInvalid, "%q is the raft leader itself, which cannot forget itself", id)
@@ -70,18 +70,18 @@ func (m *Membership) forgettable(servers []metastore.Server, server *metastore.S
 	if led := m.store.LedFor(); led < m.pace.led {
 		return refusef(model.ErrConflict, "the leader %q has led for less than %s, so it cannot tell yet which voters it reaches", m.self.ID, m.pace.led)
 	}
-	reached := func(s metastore.Server) bool { return m.store.HeartbeatFailing(s.ID) == nil }
-	if !sufficient(servers, m.self.ID, id, reached) {
+	answered, ok := m.hear(ctx, func(answered reach) bool { return sufficient(servers, m.self.ID, id, answered) })
+	if !ok {
 		return refusef(model.ErrConflict, "forgetting the voter could leave the cluster without a quorum: heartbeats to %s are failing",
-			strings.Join(failing(servers, id, reached), ", "))
+			strings.Join(m.failing(servers, id, answered), ", "))
 	}
 	return nil
 }
 
-// failing are the voters but one that are not reached.
-func failing(servers []metastore.Server, but string, reached func(metastore.Server) bool) (ids []string) {
+// failing are the other voters, but one, that do not answer.
+func (m *Membership) failing(servers []metastore.Server, but string, answered reach) (ids []string) {
 	for _, s := range servers {
-		if s.Voter && s.ID != but && !reached(s) {
+		if s.Voter && s.ID != but && s.ID != m.self.ID && !answered(s) {
 			ids = append(ids, s.ID)
 		}
 	}

@@ -49,7 +49,9 @@ func (j *joining) step(ctx context.Context) {
 	case outside:
 		j.ask(ctx, s)
 	case following:
-		j.said = ""
+		if own != nil && own.Voter {
+			j.said = ""
+		}
 	case promotable:
 		j.ask(ctx, s)
 	case leaderless:

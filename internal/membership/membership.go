@@ -158,7 +158,7 @@ func (m *Membership) Register(ctx context.Context, r peer.MemberReport) error {
 	switch {
 	case !validHint(r.APIAddr):
 		return fmt.Errorf("%w: API address %q of member %q cannot be dialled", model.ErrInvalid, r.APIAddr, r.ID)
-	case r.ID == m.self.ID:
+	case r.ID == m.self.ID && m.store.IsLeader():
 		return fmt.Errorf("%w: %q is the id of the node that leads, at %s", model.ErrConflict, r.ID, m.self.APIAddr)
 	}
 	_, err := m.store.Accept(ctx, metastore.RegisterMember{

@@ -40,7 +40,7 @@ func (c candidate) deferral() string {
 
 // sufficient reports whether the voters but one can commit what the leader proposes: those
 // that answer it and the leader itself are a majority of them. The leader is a voter.
-func sufficient(servers []metastore.Server, leader, without string, answers func(metastore.Server) bool) bool {
+func sufficient(servers []metastore.Server, leader, without string, answers reach) bool {
 	voters, reached := 0, 0
 	for _, s := range servers {
 		if !s.Voter || s.ID == without {

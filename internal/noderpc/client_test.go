@@ -312,6 +312,35 @@ func TestPingClosesOnlySilence(t *testing.T) {
 	}
 }
 
+// TestWatchFindsTheDead: requests without any deadline near learn within seconds that their
+// peer is silent, and a slow one keeps its connection as long as it pongs.
+func TestWatchFindsTheDead(t *testing.T) {
+	s, b, c := serve(t, nil), newBlocker(), dialler(t, nil)
+	s.Handle(OpGetTopic, b.handle, nil)
+	r := newRelay(t, s.Addr())
+	waiting := call(within(t, time.Minute), c, r.addr(), OpGetTopic, nil)
+	receive(t, b.entered, "the request runs")
+	l := linkOf(t, c, r.addr())
+	pinged := func() bool {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		return !l.lastPing.IsZero() && !l.pinging.Load()
+	}
+	testutil.Eventually(t, soon, pinged, "a second without an answer has the peer pinged")
+	if l.conn.Context().Err() != nil {
+		t.Fatal("a slow peer lost its connection")
+	}
+	r.cut.Store(true)
+	start := time.Now()
+	if got := receive(t, waiting, "who waits learns of the silence"); !errors.Is(got.err, errLostConn) || errors.Is(got.err, ErrUnreached) {
+		t.Errorf("got %v", got.err)
+	}
+	if took := time.Since(start); took > idleTimeout/2 {
+		t.Errorf("after %s: not by the watch", took)
+	}
+	testutil.Eventually(t, soon, func() bool { return l.waiting.Load() == 0 }, "nobody waits any more")
+}
+
 // TestPingForAnOpen: a request that ends while its stream is opened has the connection
 // pinged on another.
 func TestPingForAnOpen(t *testing.T) {

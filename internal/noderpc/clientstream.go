@@ -73,6 +73,9 @@ func (st *clientStream) call(ctx context.Context, op Op, body []byte) (Response,
 		st.overdue(ctx)
 		return Response{}, err
 	}
+	st.link.waiting.Add(1)
+	defer st.link.waiting.Add(-1)
+	st.link.guard()
 	select {
 	case a := <-w.answer:
 		return a.res, a.err

@@ -25,6 +25,8 @@ type link struct {
 	// connection is not silent.
 	received atomic.Uint64
 	pinging  atomic.Bool
+	waiting  atomic.Int64 // requests that wait for an answer
+	watched  atomic.Bool  // watch runs
 
 	mu       sync.Mutex // guards lastPing
 	lastPing time.Time
@@ -163,8 +165,45 @@ func (l *link) openFailed(err error) error {
 	return err
 }
 
-// suspect pings the peer after a request ended on its deadline, off the caller's path: a
-// connection on which nothing at all comes is closed, a slow one is left alone.
+// guard starts the watch of a connection on which a request waits, unless it runs.
+func (l *link) guard() {
+	if l.watched.CompareAndSwap(false, true) && !l.peer.client.start(l.watch) {
+		l.watched.Store(false)
+	}
+}
+
+// watch suspects the connection after each second in which requests waited and nothing at
+// all came: a peer that died does not say so, and a commit would wait for 30 s. It ends
+// when nobody waits.
+func (l *link) watch() {
+	timer := l.peer.client.clk.NewTimer(pingInterval)
+	defer timer.Stop()
+	for {
+		before := l.received.Load()
+		select {
+		case <-timer.C():
+		case <-l.conn.Context().Done():
+			return // whoever waits is told; the next request has another connection
+		case <-l.peer.client.ctx.Done():
+			return
+		}
+		if l.waiting.Load() == 0 {
+			l.watched.Store(false)
+			if l.waiting.Load() > 0 { // one began to wait in between
+				l.guard()
+			}
+			return
+		}
+		if st := l.anyStream(); st != nil && l.received.Load() == before {
+			l.suspect(st)
+		}
+		timer.Reset(pingInterval)
+	}
+}
+
+// suspect pings the peer, off the caller's path: a connection on which nothing at all
+// comes is closed, a slow one is left alone. It is called after a request ended on its
+// deadline, and by watch.
 func (l *link) suspect(st *clientStream) {
 	if !l.pinging.CompareAndSwap(false, true) {
 		return

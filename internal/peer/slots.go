@@ -177,7 +177,7 @@ func (c *Client) settle(ctx context.Context, addr string, list []settlement) ([]
 		case t := <-w.turn:
 			return t.errs, t.err
 		default:
-			return nil, ctx.Err()
+			return nil, fmt.Errorf("settlement at %s, in a batch under way: %w", addr, ctx.Err())
 		}
 	}
 	return c.turn(ctx, addr, w, <-w.turn)

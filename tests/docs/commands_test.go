@@ -1,7 +1,10 @@
 package docs
 
 import (
+	"bufio"
 	"context"
+	"io"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -73,6 +76,61 @@ func TestCommandsForASecuredNode(t *testing.T) {
 			runScripts(t, name, node, "NARAD_USER=admin", "NARAD_PASS="+strings.TrimSpace(string(password)))
 		})
 	}
+}
+
+// The document about clusters talks to the playground that it starts.
+func TestCommandsForACluster(t *testing.T) {
+	url := playground(t)
+	runScripts(t, "docs/clusters.md", &testutil.Node{URL: url, Dir: t.TempDir()})
+}
+
+// playground runs "narad cluster dev" and returns the URL of its first node. The ports are
+// free ones in a row, which somebody else may take first: then it tries others.
+func playground(t *testing.T) (url string) {
+	t.Helper()
+	for range 10 {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, port, _ := net.SplitHostPort(l.Addr().String())
+		l.Close()
+		cmd := exec.Command(testutil.Binary(t), "cluster", "dev", "--base-port", port)
+		cmd.Stderr = os.Stderr
+		cmd.Env = append(os.Environ(), "TMPDIR="+t.TempDir())
+		out, err := cmd.StdoutPipe()
+		if err == nil {
+			err = cmd.Start()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines := bufio.NewScanner(out)
+		for url == "" && lines.Scan() {
+			if strings.HasPrefix(lines.Text(), "narad  cluster of 3 nodes") {
+				url = "http://127.0.0.1:" + port
+			}
+		}
+		if url == "" {
+			_ = cmd.Wait()
+			continue
+		}
+		drained := make(chan struct{})
+		go func() {
+			defer close(drained)
+			_, _ = io.Copy(io.Discard, out)
+		}()
+		t.Cleanup(func() {
+			_ = cmd.Process.Signal(os.Interrupt)
+			<-drained
+			if err := cmd.Wait(); err != nil {
+				t.Errorf("cluster dev ended with %v", err)
+			}
+		})
+		return url
+	}
+	t.Fatal("the playground did not start")
+	return ""
 }
 
 // runScripts runs every block of a document against a node.

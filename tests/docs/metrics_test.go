@@ -79,12 +79,12 @@ func scraped(t *testing.T, url string) map[string]string {
 	return rows
 }
 
-// rare are series that only appear once something went wrong or ran for a long time;
-// their packages test them.
+// rare are series that only appear once something went wrong, ran for a long time or had
+// another node to talk to; their packages test them.
 var rare = []string{
 	"narad_raft_tls_cert_not_after_seconds", "narad_produce_rejections_total", "narad_produce_rerouted_records_total",
 	"narad_storage_high_watermark_persist_duration_seconds", "narad_storage_retention_bytes_deleted_total", "narad_storage_retention_messages_deleted_total",
-	"narad_storage_retention_run_duration_seconds",
+	"narad_storage_retention_run_duration_seconds", "narad_cluster_rpc_requests_total", "narad_cluster_rpc_request_seconds",
 }
 
 // The registry and docs/metrics.md agree both ways: names, types and labels.

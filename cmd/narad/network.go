@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/narad-mq/narad/internal/config"
+	"github.com/narad-mq/narad/internal/ingress"
 	"github.com/narad-mq/narad/internal/membership"
 	"github.com/narad-mq/narad/internal/metastore"
 	"github.com/narad-mq/narad/internal/model"
@@ -108,7 +109,7 @@ func (n *node) openMembership(context.Context) error {
 // servePeers opens the operations of the data plane and of metadata writes.
 func (n *node) servePeers() {
 	s, here := n.net.server, n.router.Here()
-	peer.ServeCommits(s, model.LevelNewest, n.broker)
+	peer.ServeCommits(s, model.LevelNewest, ingress.NewSettled(n.broker, n.store.Settle))
 	peer.ServeQueue(s, model.LevelNewest, here)
 	peer.ServeTokens(s, model.LevelNewest, here)
 	peer.ServeStats(s, model.LevelNewest, here, n.broker)

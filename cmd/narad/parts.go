@@ -63,11 +63,12 @@ type cursors struct{ n *node }
 
 // Cursors implements fanout.Peers.
 func (c cursors) Cursors(ctx context.Context, node, parent, child string) ([]peer.CursorLag, error) {
-	addr, err := c.n.addr(node)
-	if err != nil {
-		return nil, err
+	for _, m := range c.n.net.table.Members() {
+		if m.ID == node && m.Alive && m.Addr != "" {
+			return c.n.net.peers.Cursors(ctx, m.Addr, parent, child)
+		}
 	}
-	return c.n.net.peers.Cursors(ctx, addr, parent, child)
+	return nil, fmt.Errorf("%w: member %q", model.ErrOwnerDown, node)
 }
 
 // tails tells an attach where a parent partition ends: its owner's word, whichever node

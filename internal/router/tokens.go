@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -21,6 +22,7 @@ const (
 	fallbackMax   = time.Second            // last pause
 	refusedFor    = 2 * time.Minute        // an owner that refused a registration is not sent one
 	tokenFrameMax = 1024                   // tokens of one registration
+	sendingMax    = 4                      // registrations under way to one owner
 )
 
 // registry is what this node's parked consumers need from other owners: for each topic one
@@ -32,7 +34,7 @@ type registry struct {
 	mu      sync.Mutex // guards all below
 	topics  map[string]*waiting
 	dirty   map[string]struct{}  // topics to look at before the keeper's next round
-	busy    map[string]bool      // owners that are being sent a registration
+	busy    map[string]int       // registrations under way, by owner
 	refused map[string]time.Time // owners without tokens, until
 	round   time.Time            // when the keeper next looks at all topics for tokens
 	early   time.Time            // when it next sends consumers of some topic to the owners
@@ -56,7 +58,7 @@ func newRegistry() registry {
 	return registry{
 		poke:   make(chan struct{}, 1),
 		topics: make(map[string]*waiting), dirty: make(map[string]struct{}),
-		busy: make(map[string]bool), refused: make(map[string]time.Time),
+		busy: make(map[string]int), refused: make(map[string]time.Time),
 	}
 }
 
@@ -66,6 +68,7 @@ func (g *gateway) Park(topic string, until time.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	w := g.topics[topic]
+	asleep := len(g.topics) == 0
 	if w == nil {
 		w = &waiting{sent: make(map[string]sent)}
 		g.topics[topic] = w
@@ -82,7 +85,10 @@ func (g *gateway) Park(topic string, until time.Time) {
 	if until.After(w.until) {
 		w.until = until
 	}
-	g.soon(topic)
+	lacks := func(o Target) bool { return g.lacks(w, o, now) }
+	if asleep || w.pause > 0 || slices.ContainsFunc(g.owners(topic), lacks) {
+		g.soon(topic)
+	}
 }
 
 // Leave notes that a consumer no longer waits. Tokens are not taken back: they lapse, or
@@ -156,7 +162,7 @@ func (g *gateway) keep() (wait time.Duration, some bool) {
 	g.mu.Lock()
 	words := g.look(now, todo)
 	for owner := range todo {
-		g.busy[owner] = true
+		g.busy[owner]++
 	}
 	wait, some = max(earlier(g.round, g.early).Sub(now), time.Millisecond), len(g.topics) > 0
 	g.mu.Unlock()
@@ -173,10 +179,11 @@ func (g *gateway) keep() (wait time.Duration, some bool) {
 // consumer is to probe. Between rounds it looks only at topics that ask for it. Caller
 // holds mu.
 func (g *gateway) look(now time.Time, todo map[string][]peer.Token) (words []string) {
-	defer clear(g.dirty)
+	dirty := g.dirty
+	g.dirty = make(map[string]struct{})
 	round := !now.Before(g.round)
 	if !round && now.Before(g.early) {
-		for topic := range g.dirty {
+		for topic := range dirty {
 			if w := g.topics[topic]; w != nil && w.n > 0 {
 				g.due(topic, w, now, todo)
 				g.foresee(w)
@@ -195,7 +202,7 @@ func (g *gateway) look(now time.Time, todo map[string][]peer.Token) (words []str
 		if w.n == 0 {
 			continue
 		}
-		if _, asks := g.dirty[topic]; asks || round {
+		if _, asks := dirty[topic]; asks || round {
 			g.due(topic, w, now, todo)
 		}
 		soon := round && w.pause == 0 && w.probe.Before(g.round) // rather now than late
@@ -242,19 +249,26 @@ func (g *gateway) due(topic string, w *waiting, now time.Time, todo map[string][
 		return
 	}
 	for _, o := range g.owners(topic) {
-		if !o.Alive || g.refuses(o.ID, now) {
+		if !g.lacks(w, o, now) {
 			continue
 		}
-		s, ok := w.sent[o.ID]
-		if ok && !w.last.After(s.at.Add(shareWindow)) && !s.till.Before(w.until) && now.Sub(s.at) < renewAfter {
+		if g.busy[o.ID] >= sendingMax {
+			g.dirty[topic] = struct{}{} // at the end of one of them
 			continue
-		}
-		if g.busy[o.ID] {
-			continue // the keeper's next round sends it
 		}
 		w.sent[o.ID] = sent{at: now, till: w.until.Add(tokenGrace)}
 		todo[o.ID] = append(todo[o.ID], peer.Token{Topic: topic, TTL: w.until.Sub(now) + tokenGrace})
 	}
+}
+
+// lacks reports whether an owner is to be sent a token: it has none, the one it has ends
+// too early, or a consumer came too late to share it. Caller holds mu.
+func (g *gateway) lacks(w *waiting, o Target, now time.Time) bool {
+	if !o.Alive || g.refuses(o.ID, now) {
+		return false
+	}
+	s, ok := w.sent[o.ID]
+	return !ok || w.last.After(s.at.Add(shareWindow)) || s.till.Before(w.until) || now.Sub(s.at) >= renewAfter
 }
 
 // reprobes moves the next probe of a topic on and reports whether this one is to be made.
@@ -317,7 +331,13 @@ func (g *gateway) register(ctx context.Context, owner string, tokens []peer.Toke
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	delete(g.busy, owner)
+	if g.busy[owner]--; g.busy[owner] == 0 {
+		delete(g.busy, owner)
+	}
+	for topic := range g.dirty {
+		g.soon(topic)
+		break
+	}
 	if err == nil {
 		return
 	}

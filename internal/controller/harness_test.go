@@ -3,11 +3,12 @@ package controller
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -52,6 +53,7 @@ type seam struct {
 	orphans []model.PartitionKey
 	applies error
 	reads   int // of the member table
+	scans   int // of the topics
 }
 
 func (s *seam) set(f func(*seam)) {
@@ -63,6 +65,11 @@ func (s *seam) set(f func(*seam)) {
 func (s *seam) Members() []model.Member {
 	s.set(func(s *seam) { s.reads++ })
 	return s.Store.Members()
+}
+
+func (s *seam) Range(f func(*model.TopicView) bool) {
+	s.set(func(s *seam) { s.scans++ })
+	s.Store.Range(f)
 }
 
 func (s *seam) Barrier(ctx context.Context) error {
@@ -131,49 +138,59 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// newRig bootstraps voters together and starts the first running of them. No node but
-// the leader has a member record yet, and no controller runs.
+// newRig makes a cluster of voters of which the first running ones are up: narad-0
+// bootstraps it, and leads. No node but the leader has a member record yet, and no
+// controller runs.
 func newRig(t testing.TB, voters, running int) *rig {
 	t.Helper()
 	r := &rig{t: t, clk: clock.NewFake(time.Unix(1_700_000_000, 0))}
-	for i := range voters {
-		r.nodes = append(r.nodes, &rigNode{id: fmt.Sprintf("narad-%d", i), dir: t.TempDir(), addr: freeAddr(t)})
-	}
-	for i := range running {
-		r.start(i)
-	}
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Log(r.log.String())
 		}
 	})
+	for i := range voters {
+		n := &rigNode{id: fmt.Sprintf("narad-%d", i), dir: t.TempDir(), addr: "127.0.0.1:0"}
+		r.nodes = append(r.nodes, n)
+		if i < running {
+			r.start(i)
+			n.addr = n.store.Report().RaftAddr
+		} else {
+			n.addr = "127.0.0.1:1" // where nobody listens
+		}
+		if i == 0 {
+			r.leader()
+			continue
+		}
+		must(t, r.nodes[0].store.AddVoter(context.Background(), n.id, n.addr))
+		if n.store != nil {
+			ctx, cancel := context.WithTimeout(context.Background(), clusterWait)
+			must(t, n.store.WaitReady(ctx))
+			cancel()
+		}
+	}
 	return r
 }
 
-// freeAddr is a loopback address nobody listens on now: the voters must know each
-// other's before they start, and keep them over a restart.
-func freeAddr(t testing.TB) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
-	defer l.Close()
-	return l.Addr().String()
-}
-
+// start opens a node's store. One that comes back needs its old address, which somebody
+// else's connection may hold for a moment.
 func (r *rig) start(i int) {
 	r.t.Helper()
-	var initial []metastore.Server
-	for _, n := range r.nodes {
-		initial = append(initial, metastore.Server{ID: n.id, Addr: n.addr, Voter: true})
-	}
 	n := r.nodes[i]
-	store, err := metastore.Open(context.Background(), metastore.Options{
-		Dir: n.dir, NodeID: n.id, BindAddr: n.addr, Advertise: n.addr, APIAddr: n.id + ":7942", Build: "v3.2.0",
-		Initial: initial, TrailingLogs: metastore.DefaultTrailingLogs,
-	})
-	must(r.t, err)
+	narad.Eventually(r.t, clusterWait, func() bool {
+		store, err := metastore.Open(context.Background(), metastore.Options{
+			Dir: n.dir, NodeID: n.id, BindAddr: n.addr, APIAddr: n.id + ":7942", Build: "v3.2.0",
+			Join: i > 0, TrailingLogs: metastore.DefaultTrailingLogs,
+		})
+		if errors.Is(err, syscall.EADDRINUSE) {
+			return false
+		}
+		must(r.t, err)
+		n.store, n.seam = store, &seam{Store: store}
+		return true
+	}, n.id+" to start")
+	store := n.store
 	r.t.Cleanup(func() { store.Close() })
-	n.store, n.seam = store, &seam{Store: store}
 }
 
 // govern starts the controller of every running node that has none.

@@ -23,7 +23,6 @@ func (c *Controller) markSilent(ctx context.Context) {
 			c.log.Debug("controller: barrier before dead marking", "err", err)
 			return
 		}
-		c.observe()
 	}
 	members := c.store.Members()
 	v := judge(c.silent(members), c.store.Servers(), members, c.self)
@@ -106,9 +105,6 @@ func (c *Controller) unplaced(topics int, why error) {
 // many child partitions lie with their parent's of the same index.
 func (c *Controller) scan() (left []string, colocated int) {
 	c.store.Range(func(v *model.TopicView) bool {
-		if v.Remote != nil {
-			return true // a stub has no partitions here
-		}
 		unowned := false
 		parents := c.parentOwners(v)
 		for p, id := range v.Owners {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -130,6 +131,21 @@ func TestFormingWaitEndsWithItsRequestAndWithClose(t *testing.T) {
 	must(t, leader.duties.Close())
 	if owners := answered(t, out); len(owners) != 3 {
 		t.Errorf("placed on %v", owners)
+	}
+}
+
+// Voters of whom none has a record are no forming cluster: there is nobody to place on.
+func TestNobodyRegisteredIsNotForming(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, 1, 1)
+	leader := r.leader()
+	r.propose(metastore.RemoveMember{ID: leader.id})
+	duties := New(Options{Store: leader.seam, Self: leader.id, Clock: r.clk}) // a wait would not end
+	defer duties.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), clusterWait)
+	defer cancel()
+	if _, _, err := duties.Place(ctx, 3, nil); !errors.Is(err, model.ErrNoMember) {
+		t.Errorf("%v, want %v", err, model.ErrNoMember)
 	}
 }
 
@@ -267,6 +283,44 @@ func TestSweepGoesOnPastItsBound(t *testing.T) {
 	}
 }
 
+// Topics placed by one pass count for each other: the pass is even as a whole.
+func TestSweepIsEvenOverItsTopics(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, 1, 1)
+	leader := r.leader()
+	r.beat("narad-9")
+	for i := range 4 {
+		r.propose(metastore.CreateTopic{Topic: topicOf(fmt.Sprintf("t%d", i), 1)})
+	}
+	r.govern()
+	if a, b := leader.store.OwnedPartitions(leader.id), leader.store.OwnedPartitions("narad-9"); a != 2 || b != 2 {
+		t.Errorf("%d and %d partitions, want 2 each", a, b)
+	}
+}
+
+// While no topic changes, ticks do not walk them.
+func TestIdleTicksDoNotWalkTheTopics(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, 1, 1)
+	leader := r.leader()
+	r.propose(metastore.CreateTopic{Topic: topicOf("t", 1), Owners: []string{leader.id}})
+	r.govern()
+	scans := func() (n int) {
+		leader.seam.set(func(s *seam) { n = s.scans })
+		return n
+	}
+	before := scans()
+	r.pass(30 * time.Second)
+	if got := scans(); got != before {
+		t.Errorf("%d walks over topics that stand still", got-before)
+	}
+	r.propose(metastore.CreateTopic{Topic: topicOf("u", 1)})
+	r.pass(10 * time.Second)
+	if got := r.owners("u"); got[0] == "" {
+		t.Error("a new topic is not walked")
+	}
+}
+
 // All draining: nothing is placed, and that is said once per episode.
 func TestSweepWhileEveryLiveMemberDrains(t *testing.T) {
 	t.Parallel()
@@ -309,16 +363,21 @@ func TestAssignmentLock(t *testing.T) {
 		t.Errorf("placed on %v beside a create", got)
 	}
 	sweeping := make(chan struct{})
+	once := sync.OnceFunc(func() { close(sweeping) })
 	held := make(chan struct{})
 	leader.seam.set(func(s *seam) {
 		s.accept = func(ctx context.Context, c metastore.Command) (metastore.Result, error) {
-			close(sweeping)
+			once()
 			<-held
 			return s.Store.Accept(ctx, c)
 		}
 	})
 	done()
-	<-sweeping
+	select {
+	case <-sweeping:
+	case <-time.After(clusterWait):
+		t.Fatal("the sweep does not place once the create is done")
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
 	defer cancel()
 	if _, _, err := leader.duties.Place(ctx, 1, nil); !errors.Is(err, model.ErrUnavailable) || !errors.Is(err, context.DeadlineExceeded) {
@@ -368,8 +427,15 @@ func TestCloseIsIdempotent(t *testing.T) {
 	leader := r.leader()
 	never := New(Options{Store: leader.seam, Self: leader.id})
 	must(t, never.Close())
-	never.Start() // after Close: nothing
+	looked := 0
+	leader.seam.set(func(s *seam) {
+		s.barrier = func(ctx context.Context) error { looked++; return s.Store.Barrier(ctx) }
+	})
+	never.Start()
 	must(t, never.Close())
+	if looked != 0 {
+		t.Error("started after Close")
+	}
 	r.govern()
 	leader.duties.Start()
 	must(t, leader.duties.Close())

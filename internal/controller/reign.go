@@ -70,9 +70,6 @@ func (c *Controller) ascend(ctx context.Context, term uint64) bool {
 		c.log.Debug("controller: barrier of a new term", "term", term, "err", err)
 		return false
 	}
-	if c.store.LeaderTerm() != term {
-		return false
-	}
 	c.reign = &reign{term: term, looked: c.clock.Now(), heard: map[string]heard{}, orphans: map[model.PartitionKey]bool{}}
 	c.log.Info("controller: leadership gained", "node", c.self, "term", term)
 	c.observe()
@@ -129,7 +126,7 @@ func (c *Controller) settled() bool {
 }
 
 // silent are the members on record as alive whose heartbeat has not changed for 30 s of
-// this loop's time.
+// this loop's time. One that changed since the last look is none of them.
 func (c *Controller) silent(members []model.Member) []model.Member {
 	var out []model.Member
 	for _, m := range members {

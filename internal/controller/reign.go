@@ -64,9 +64,9 @@ func (c *Controller) look(ctx context.Context) {
 
 // ascend begins a term behind its barrier; false when that has not passed yet.
 func (c *Controller) ascend(ctx context.Context, term uint64) bool {
-	ctx, cancel := context.WithTimeout(ctx, barrierTimeout)
+	behind, cancel := context.WithTimeout(ctx, barrierTimeout)
 	defer cancel()
-	if err := c.store.Barrier(ctx); err != nil {
+	if err := c.store.Barrier(behind); err != nil {
 		c.log.Debug("controller: barrier of a new term", "term", term, "err", err)
 		return false
 	}

@@ -2,6 +2,8 @@ package main
 
 import (
 	"bytes"
+	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"os"
@@ -130,6 +132,7 @@ func TestClusterDevScratch(t *testing.T) {
 		members, err := c.Members(t.Context(), false)
 		return err == nil && len(members) == 3
 	}, "three members of one cluster")
+	changesThroughEveryNode(t, urls)
 	for _, prefix := range []string{"n1 | time=", "n2 | time=", "n3 | time="} {
 		if !strings.Contains(p.out.String(), prefix) {
 			t.Errorf("no line begins with %q", prefix)
@@ -150,6 +153,46 @@ func TestClusterDevScratch(t *testing.T) {
 	for _, pid := range pids {
 		if err := syscall.Kill(pid, 0); err == nil {
 			t.Errorf("process %d still runs", pid)
+		}
+	}
+}
+
+// changesThroughEveryNode makes topics on each node and reads them back there at once
+// (spec/http-api RT-3): two of the three do not lead.
+func changesThroughEveryNode(t *testing.T, urls []string) {
+	t.Helper()
+	for round := range 3 * len(urls) {
+		var cs []*client.Client
+		for i := range urls {
+			c, err := client.New(urls[(round+i)%len(urls)])
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			cs = append(cs, c)
+		}
+		name, parts := fmt.Sprint("round-", round), 4
+		if _, err := cs[0].CreateTopic(t.Context(), client.CreateTopic{Name: name}); err != nil {
+			t.Fatalf("create through %s: %v", urls[round%len(urls)], err)
+		}
+		if _, err := cs[0].DescribeTopic(t.Context(), name); err != nil {
+			t.Errorf("the node that answered the create does not know the topic: %v", err)
+		}
+		if got, err := cs[1].AlterTopic(t.Context(), name, client.AlterTopic{Partitions: &parts}); err != nil || got.Partitions != parts {
+			t.Errorf("alter: %+v, %v", got, err)
+		}
+		if got, err := cs[1].DescribeTopic(t.Context(), name); err != nil || got.Partitions != parts {
+			t.Errorf("the node that answered the alter shows %+v, %v", got, err)
+		}
+		_, err := cs[2].CreateTopic(t.Context(), client.CreateTopic{Name: strings.ToUpper(name)})
+		if !errors.Is(err, client.ErrNameTaken) {
+			t.Errorf("another spelling: %v", err)
+		}
+		if err := cs[2].DeleteTopic(t.Context(), name); err != nil {
+			t.Errorf("delete: %v", err)
+		}
+		if _, err := cs[2].DescribeTopic(t.Context(), name); !errors.Is(err, client.ErrNotFound) {
+			t.Errorf("the node that answered the delete: %v", err)
 		}
 	}
 }

@@ -28,7 +28,9 @@ func (l loop) Call(ctx context.Context, _ string, op noderpc.Op, body []byte) (n
 // failingOwner is one whose every commit ends with err.
 type failingOwner struct{ err error }
 
-func (f failingOwner) Commit(context.Context, string, int, []model.Record) (int64, error) { return 0, f.err }
+func (f failingOwner) Commit(context.Context, string, int, []model.Record) (int64, error) {
+	return 0, f.err
+}
 
 // A client reads the same, byte for byte, whether the node it called answers an error or
 // the owner or leader behind it does.

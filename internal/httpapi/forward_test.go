@@ -21,6 +21,7 @@ type hop struct {
 	to *API
 
 	mu      sync.Mutex // guards the rest
+	leads   bool       // this node does, after all
 	err     error      // instead of the call
 	lose    bool       // the leader is reached, its answer is not
 	answer  *peer.Answer
@@ -28,7 +29,11 @@ type hop struct {
 	settled int
 }
 
-func (w *hop) LeaderIsHere() bool { return false }
+func (w *hop) LeaderIsHere() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.leads
+}
 
 func (w *hop) Change(ctx context.Context, op noderpc.Op, ch peer.Change) (peer.Answer, error) {
 	w.mu.Lock()
@@ -327,6 +332,41 @@ func TestTA15_ForwardedGroups(t *testing.T) {
 	front.do(t, "PATCH", "/v1/topics/t", `{"retention_ms":8200000,"max_in_flight_per_partition":7,"schema":true}`).expect(t, 200, `"max_in_flight_per_partition":7`)
 	if lines := front.auditLines("topic.alter"); len(lines) != 2 || !strings.Contains(lines[1], `"status":200,"outcome":"ok","fields":"retention,caps"`) {
 		t.Errorf("settings: %v", lines)
+	}
+}
+
+// A PATCH that reached nobody applied nothing, and its audit lines know it.
+func TestForwardedGroupsThatWentNowhere(t *testing.T) {
+	leader := newNode(t, nil)
+	leader.create(t, "t")
+	front, w := newFront(t, leader, false)
+	w.set(func(w *hop) { w.err = peer.ErrUnreached })
+	front.do(t, "PATCH", "/v1/topics/t", `{"retention_ms":7200000,"partitions":9,"schema":true}`).expect(t, 503, codeControlPlane)
+	for event, fields := range map[string]string{"topic.alter": `,"fields":"retention,partitions"`, "topic.schema": ""} {
+		if lines := front.auditLines(event); len(lines) != 1 || !strings.Contains(lines[0], `"status":503,"outcome":"failed"`+fields) {
+			t.Errorf("%s: %v", event, lines)
+		}
+	}
+}
+
+// A node that leads decides itself, and so does one without peers.
+func TestTheLeaderDoesNotForward(t *testing.T) {
+	leader := newNode(t, nil)
+	w := &hop{leads: true}
+	be := leader.be
+	be.Forward = w
+	be.Users = users.NewManager(leader.store, be.Auth.(users.Passwords), NewUserLeader(be.Authority, w))
+	leader.api.Begin(be)
+	leader.create(t, "t")
+	leader.do(t, "PATCH", "/v1/topics/t", `{"partitions":4}`).expect(t, 200, `"partitions":4`)
+	leader.do(t, "POST", "/v1/users", `{"username":"u","password":"p"}`).expect(t, 201, `"username":"u"`)
+	leader.do(t, "PUT", "/v1/users/u/grants", `{"grants":[]}`).expect(t, 200, `"username":"u"`)
+	leader.do(t, "DELETE", "/v1/users/u", "").expect(t, 204, "")
+	if got := leader.api.Change(t.Context(), noderpc.OpDeleteTopic, peer.Change{Topic: "t"}); got.Status != 204 {
+		t.Errorf("handed to the leader: %d %s", got.Status, got.Body)
+	}
+	if len(w.sent) > 0 || w.settles() > 0 {
+		t.Errorf("%d changes were forwarded", len(w.sent))
 	}
 }
 

@@ -185,29 +185,41 @@ func TestCancelledCallerFailsAlone(t *testing.T) {
 
 // TestBackoff: a dial that fails is not tried again for 250 ms, doubling to 2 s.
 func TestBackoff(t *testing.T) {
-	t.Parallel()
 	clk := clock.NewFake(time.Unix(1000, 0))
 	c := dialler(t, func(o *ClientOptions) { o.Clock = clk })
+	const addr = "127.0.0.1:99999" // no port: fails at once
+	for _, wait := range []time.Duration{250, 500, 1000, 2000, 2000} {
+		if _, err := c.Call(within(t, soon), addr, OpNodeStatus, nil); !errors.Is(err, ErrUnreached) || errors.Is(err, errBackoff) {
+			t.Fatalf("dialled: %v", err)
+		}
+		clk.Advance(wait*time.Millisecond - 1)
+		if _, err := c.Call(within(t, soon), addr, OpNodeStatus, nil); !errors.Is(err, ErrUnreached) || !errors.Is(err, errBackoff) {
+			t.Fatalf("just before %d ms: %v, want the backoff", wait, err)
+		}
+		clk.Advance(1)
+	}
+}
+
+// TestDialTimeout: a node that does not answer costs its callers a second, and its error
+// is not mistaken for their own deadline.
+func TestDialTimeout(t *testing.T) {
+	t.Parallel()
+	c := dialler(t, nil)
 	silent, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer silent.Close()
-	addr := silent.LocalAddr().String()
-	for _, wait := range []time.Duration{250, 500, 1000, 2000, 2000} {
-		start := time.Now()
-		_, err := c.Call(within(t, soon), addr, OpNodeStatus, nil)
-		if !errors.Is(err, ErrUnreached) || !errors.Is(err, errNoAnswer) || errors.Is(err, errBackoff) || errors.Is(err, context.DeadlineExceeded) {
-			t.Fatalf("dialled: %v", err)
-		}
-		if took := time.Since(start); took < dialTimeout {
-			t.Errorf("failed after %s, want a dial of %s", took, dialTimeout)
-		}
-		clk.Advance(wait*time.Millisecond - 1)
-		if _, err := c.Call(within(t, soon), addr, OpNodeStatus, nil); !errors.Is(err, ErrUnreached) || !errors.Is(err, errBackoff) {
-			t.Fatalf("just before %s ms: %v, want the backoff", wait, err)
-		}
-		clk.Advance(1)
+	start := time.Now()
+	_, err = c.Call(within(t, soon), silent.LocalAddr().String(), OpNodeStatus, nil)
+	if !errors.Is(err, ErrUnreached) || !errors.Is(err, errNoAnswer) || errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("got %v", err)
+	}
+	if took := time.Since(start); took < dialTimeout {
+		t.Errorf("failed after %s, want a dial of %s", took, dialTimeout)
+	}
+	if _, err := c.Call(within(t, soon), silent.LocalAddr().String(), OpNodeStatus, nil); !errors.Is(err, errBackoff) {
+		t.Errorf("called again: %v, want the backoff", err)
 	}
 }
 

@@ -97,7 +97,7 @@ func TestRoundTrip(t *testing.T) {
 	s := serve(t, nil)
 	c := dialler(t, nil)
 	s.Handle(OpNodeStatus, echo, nil)
-	for _, n := range []int{0, 1, 1000, tryMax - headerSize - 1, tryMax, bodyGrain + 1, joinMax, joinMax + 1, 3 << 20, 15 << 20} {
+	for _, n := range []int{0, 1, 1000, tryMax - headerSize - 1, tryMax, bodyGrain + 1, joinMax, joinMax + 1, 5 << 20} {
 		body := bytes.Repeat([]byte{byte(n), 7, 9}, n/3+1)[:n]
 		res, err := c.Call(within(t, 20*time.Second), s.Addr(), OpNodeStatus, body)
 		if err != nil {

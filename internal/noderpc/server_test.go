@@ -238,7 +238,7 @@ func TestGateWaitingBound(t *testing.T) {
 func TestTransferSlotHeldUntilWritten(t *testing.T) {
 	s := serve(t, nil)
 	s.Handle(OpFetchSegmentChunk, func(context.Context, []byte) Response {
-		return Response{Status: 200, Body: make([]byte, 15<<20)}
+		return Response{Status: 200, Body: make([]byte, 4<<20)}
 	}, gateOf(GateTransfer))
 	_, stream := proven(t, s) // its windows are QUIC's defaults, far under the reply
 	if _, err := stream.Write(frameOf(frameRequest, 1, []byte{byte(OpFetchSegmentChunk)})); err != nil {
@@ -251,7 +251,7 @@ func TestTransferSlotHeldUntilWritten(t *testing.T) {
 	if n := len(s.gates.slots[GateTransfer]); n != 1 {
 		t.Errorf("%d slots held while the reply is written, want 1", n)
 	}
-	if _, err := io.CopyN(io.Discard, stream, 15<<20); err != nil {
+	if _, err := io.CopyN(io.Discard, stream, 4<<20); err != nil {
 		t.Fatal(err)
 	}
 	testutil.Eventually(t, soon, func() bool { return len(s.gates.slots[GateTransfer]) == 0 }, "the slot is free")

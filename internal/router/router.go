@@ -24,7 +24,6 @@ import (
 
 // Budgets of requests to other nodes (spec/consume-and-delivery sections 9.1 and 20).
 const (
-	routePoll     = 50 * time.Millisecond  // a consume without an owner looks at the placement this often
 	probeBudget   = 500 * time.Millisecond // of a probe or claim, with dial and stream
 	forwardMargin = 2 * time.Second        // that a forwarded long poll has beyond its wait
 	readBudget    = 5 * time.Second        // of a forwarded replay read
@@ -98,6 +97,7 @@ type Options struct {
 type Router struct {
 	Options
 	gateway *gateway // nil = no other nodes
+	held    *held
 
 	released context.Context // done from ReleaseWaiters on
 	release  context.CancelFunc
@@ -105,7 +105,8 @@ type Router struct {
 	crew     crew
 }
 
-// New makes a router. With other nodes it starts a goroutine; see Close.
+// New makes a router. With other nodes it starts a goroutine, and else when a
+// consume is held; see Close.
 func New(o Options) *Router {
 	if o.Table == nil {
 		o.Table = NewTable(o.Node, o.Directory, nil)
@@ -116,6 +117,7 @@ func New(o Options) *Router {
 	r := &Router{Options: o, giving: make(chan struct{}, givingMax)}
 	r.released, r.release = context.WithCancel(context.Background())
 	r.crew.open()
+	r.held = newHeld(r)
 	if o.Peers != nil {
 		r.gateway = newGateway(r)
 		r.crew.do(func(context.Context) { r.gateway.run() })
@@ -215,26 +217,25 @@ func (r *Router) hold(ctx context.Context, req broker.ConsumeRequest) ([]model.D
 	if wait <= 0 {
 		return nothing(nil)
 	}
-	timer := r.Clock.NewTimer(min(routePoll, wait))
+	r.held.join()
+	defer r.held.leave()
+	timer := r.Clock.NewTimer(wait)
 	defer timer.Stop()
 	for {
+		changed := r.held.changed()
+		req.Wait = max(wait-r.Clock.Now().Sub(began), 0)
+		if got, held, err := r.tryConsume(ctx, req); !held {
+			return got, err
+		}
 		select {
 		case <-ctx.Done():
 			return nothing(ctx.Err())
 		case <-r.released.Done():
 			return nothing(nil)
 		case <-timer.C():
-		}
-		left := wait - r.Clock.Now().Sub(began)
-		if left <= 0 {
 			return nothing(nil)
+		case <-changed:
 		}
-		req.Wait = left
-		got, held, err := r.tryConsume(ctx, req)
-		if !held {
-			return got, err
-		}
-		timer.Reset(min(routePoll, left))
 	}
 }
 

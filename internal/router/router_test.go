@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
@@ -16,7 +17,6 @@ import (
 	"github.com/narad-mq/narad/internal/metastore"
 	"github.com/narad-mq/narad/internal/model"
 	"github.com/narad-mq/narad/internal/telemetry"
-	"github.com/narad-mq/narad/internal/testutil"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -27,7 +27,8 @@ type world struct {
 	view atomic.Pointer[model.TopicView]
 	errs map[int]error // of Describe, by partition
 
-	behind bool // the replica has not caught up
+	version atomic.Uint64
+	behind  bool // the replica has not caught up
 
 	consumes []broker.ConsumeRequest
 	settles  []model.Handle
@@ -58,7 +59,7 @@ func (w *world) SendWord(string, string) bool { return false }
 
 func (w *world) Members() []model.Member { return nil }
 
-func (w *world) Version(metastore.Domain) uint64 { return 0 }
+func (w *world) Version(metastore.Domain) uint64 { return w.version.Load() }
 
 func (w *world) CaughtUp() bool { return !w.behind }
 
@@ -83,8 +84,13 @@ func (w *world) Describe(_ *model.TopicView, p int) (model.PartitionStats, error
 	return model.PartitionStats{NextOffset: int64(10 * p)}, w.errs[p]
 }
 
-// own installs a view of topic t with these owners.
+// own installs a view of topic t with these owners, or deletes it.
 func (w *world) own(owners ...string) {
+	defer w.version.Add(1)
+	if len(owners) == 0 {
+		w.view.Store(nil)
+		return
+	}
 	w.view.Store(&model.TopicView{Topic: model.Topic{Name: "t", Partitions: len(owners)}, Owners: owners})
 }
 
@@ -133,91 +139,100 @@ func TestConsumeRouting(t *testing.T) {
 	}
 }
 
-// TestC19_Hold: a consume of a topic nobody owns is held for its whole wait, looks
-// again every 50 ms, and is served with what is left once an owner appears.
+// TestC19_Hold: a consume of a topic nobody owns is held for its whole wait; a look at the
+// placement every 50 ms, one for all that wait, has it served with what is left once an
+// owner appears.
 func TestC19_Hold(t *testing.T) {
 	type result struct {
-		got []model.Delivery
-		err error
+		got  []model.Delivery
+		err  error
+		took time.Duration
 	}
-	start := func(ctx context.Context, r *Router, clk *clock.Fake, part int) chan result {
-		out := make(chan result, 1)
-		go func() {
-			got, err := r.Consume(ctx, broker.ConsumeRequest{Topic: "t", Partition: part, Max: 1, Wait: time.Second})
-			out <- result{got, err}
-		}()
-		testutil.Eventually(t, 5*time.Second, func() bool { return clk.Timers() == 1 }, "the hold to arm its timer")
-		return out
-	}
-	tick := func(clk *clock.Fake, out chan result, n int) {
-		for range n {
-			testutil.Eventually(t, 5*time.Second, func() bool { return clk.Timers() == 1 || len(out) == 1 }, "the next look")
-			if len(out) == 1 {
-				return
+	for name, f := range map[string]func(t *testing.T, r *Router, w *world, start func(part int) chan result, leave func()){
+		"whole wait": func(t *testing.T, _ *Router, w *world, start func(int) chan result, _ func()) {
+			if res := <-start(-1); res.err != nil || res.got != nil || len(w.consumes) != 0 || res.took != time.Second {
+				t.Fatalf("%+v", res)
 			}
-			clk.Advance(routePoll)
-		}
+		},
+		"owner appears": func(t *testing.T, _ *Router, w *world, start func(int) chan result, _ func()) {
+			out := start(1)
+			pause(3*routePoll + 10*time.Millisecond)
+			w.own("", "me")
+			if res := <-out; res.err != nil || len(res.got) != 1 || w.consumes[0].Wait != time.Second-4*routePoll {
+				t.Fatalf("%+v, local wait %v", res, w.consumes)
+			}
+		},
+		"C-20 deleted": func(t *testing.T, _ *Router, w *world, start func(int) chan result, _ func()) {
+			out := start(-1)
+			pause(time.Millisecond)
+			w.own()
+			if res := <-out; !errors.Is(res.err, model.ErrTopicNotFound) || res.took != routePoll {
+				t.Fatalf("%+v", res)
+			}
+		},
+		"moved to another node": func(t *testing.T, _ *Router, w *world, start func(int) chan result, _ func()) {
+			out := start(0)
+			pause(time.Millisecond)
+			w.own("you")
+			if res := <-out; !errors.Is(res.err, model.ErrNotOwner) || res.took != routePoll {
+				t.Fatalf("%+v", res)
+			}
+		},
+		"client leaves": func(t *testing.T, _ *Router, _ *world, start func(int) chan result, leave func()) {
+			out := start(-1)
+			leave()
+			if res := <-out; !errors.Is(res.err, context.Canceled) || res.took != 0 {
+				t.Fatalf("%+v", res)
+			}
+		},
+		"stop releases": func(t *testing.T, r *Router, _ *world, start func(int) chan result, _ func()) {
+			out := start(-1)
+			r.ReleaseWaiters()
+			r.ReleaseWaiters()
+			if res := <-out; res.err != nil || res.got != nil || res.took != 0 {
+				t.Fatalf("%+v", res)
+			}
+			if res := <-start(-1); res.err != nil || res.got != nil || res.took != 0 {
+				t.Fatalf("after the release: %+v", res)
+			}
+		},
+		"one look for all": func(t *testing.T, r *Router, _ *world, start func(int) chan result, _ func()) {
+			var made atomic.Int64
+			r.held.clock = counting{r.Clock, &made}
+			outs := make([]chan result, 100)
+			for i := range outs {
+				outs[i] = start(-1)
+			}
+			for _, out := range outs {
+				<-out
+			}
+			pause(2 * routePoll)
+			r.held.mu.Lock()
+			defer r.held.mu.Unlock()
+			if r.held.looking || r.held.n != 0 || made.Load() != 1 {
+				t.Fatalf("%+v, %d timers", r.held, made.Load())
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r, w, _, _ := newRouter("", "")
+				r.Clock, r.held.clock = clock.Real(), clock.Real()
+				defer r.Close()
+				ctx, leave := context.WithCancel(t.Context())
+				defer leave()
+				f(t, r, w, func(part int) chan result {
+					out, began := make(chan result, 1), time.Now()
+					go func() {
+						got, err := r.Consume(ctx, broker.ConsumeRequest{Topic: "t", Partition: part, Max: 1, Wait: time.Second})
+						out <- result{got, err, time.Since(began)}
+					}()
+					synctest.Wait()
+					return out
+				}, leave)
+			})
+		})
 	}
-	t.Run("whole wait", func(t *testing.T) {
-		r, w, clk, _ := newRouter("", "")
-		out := start(t.Context(), r, clk, -1)
-		tick(clk, out, 19)
-		testutil.Eventually(t, 5*time.Second, func() bool { return clk.Timers() == 1 }, "the last look")
-		if len(out) != 0 {
-			t.Fatal("answered before the wait was over")
-		}
-		clk.Advance(routePoll)
-		if res := <-out; res.err != nil || res.got != nil || len(w.consumes) != 0 {
-			t.Fatalf("%+v", res)
-		}
-	})
-	t.Run("owner appears", func(t *testing.T) {
-		r, w, clk, _ := newRouter("", "")
-		out := start(t.Context(), r, clk, 1)
-		tick(clk, out, 3)
-		testutil.Eventually(t, 5*time.Second, func() bool { return clk.Timers() == 1 }, "the fourth look")
-		w.own("", "me")
-		clk.Advance(routePoll)
-		if res := <-out; res.err != nil || len(res.got) != 1 || w.consumes[0].Wait != time.Second-4*routePoll {
-			t.Fatalf("%+v, local wait %v", res, w.consumes)
-		}
-	})
-	t.Run("C-20 deleted", func(t *testing.T) {
-		r, w, clk, _ := newRouter("")
-		out := start(t.Context(), r, clk, -1)
-		w.view.Store(nil)
-		clk.Advance(routePoll)
-		if res := <-out; !errors.Is(res.err, model.ErrTopicNotFound) {
-			t.Fatalf("%+v", res)
-		}
-	})
-	t.Run("moved to another node", func(t *testing.T) {
-		r, w, clk, _ := newRouter("")
-		out := start(t.Context(), r, clk, 0)
-		w.own("you")
-		clk.Advance(routePoll)
-		if res := <-out; !errors.Is(res.err, model.ErrNotOwner) {
-			t.Fatalf("%+v", res)
-		}
-	})
-	t.Run("client leaves", func(t *testing.T) {
-		r, _, clk, _ := newRouter("")
-		ctx, leave := context.WithCancel(t.Context())
-		out := start(ctx, r, clk, -1)
-		leave()
-		if res := <-out; !errors.Is(res.err, context.Canceled) || clk.Timers() != 0 {
-			t.Fatalf("%+v, %d timers left", res, clk.Timers())
-		}
-	})
-	t.Run("stop releases", func(t *testing.T) {
-		r, _, clk, _ := newRouter("")
-		out := start(t.Context(), r, clk, -1)
-		r.ReleaseWaiters()
-		r.ReleaseWaiters()
-		if res := <-out; res.err != nil || res.got != nil {
-			t.Fatalf("%+v", res)
-		}
-	})
 }
 
 // TestRead: replay goes to the owner of an existing partition only.

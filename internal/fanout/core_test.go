@@ -2,6 +2,7 @@ package fanout
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/narad-mq/narad/internal/disk"
 	"github.com/narad-mq/narad/internal/model"
+	"github.com/narad-mq/narad/internal/peer"
 )
 
 const someEpoch = "67953471cc57a32a"
@@ -360,4 +362,58 @@ func TestForeignFileIsNotOverwritten(t *testing.T) {
 	if err := f.advance(record{someEpoch, 2}); !errors.Is(err, errForeign) {
 		t.Errorf("without a file: %v", err)
 	}
+}
+
+// What one request to another node carries is bounded in bytes and records; a record
+// larger than that goes alone.
+func TestRunLength(t *testing.T) {
+	records := func(n, size int) []model.Record {
+		recs := make([]model.Record, n)
+		payload := make([]byte, size)
+		for i := range recs {
+			recs[i].Payload = payload
+		}
+		return recs
+	}
+	for _, c := range []struct{ n, size, want int }{
+		{1, 10, 1}, {4096, 1000, 4096}, {20, 1 << 20, 7}, {3, peer.CommitBytesMax + 1, 1},
+		{commitRecordsMax, 1, commitRecordsMax}, {commitRecordsMax + 1, 1, commitRecordsMax},
+	} {
+		if got := runLength(records(c.n, c.size)); got != c.want {
+			t.Errorf("%d records of %d bytes: %d in the first commit, want %d", c.n, c.size, got, c.want)
+		}
+	}
+}
+
+// One bucket goes as several commits; after a failure only what is left is tried again.
+func TestLargeBucketGoesInRuns(t *testing.T) {
+	var sizes []int
+	failAt := 2
+	owner := ownerFunc(func(recs []model.Record) error {
+		if len(sizes)+1 == failAt {
+			failAt = 0
+			return errors.New("connection refused")
+		}
+		sizes = append(sizes, len(recs))
+		return nil
+	})
+	e := &Engine{hard: t.Context()}
+	c := &cursor{e: e}
+	recs := make([]model.Record, 20)
+	for i := range recs {
+		recs[i].Payload = make([]byte, 1<<20)
+	}
+	left, err := c.commitRuns(owner, 0, recs)
+	if err == nil || len(left) != 13 {
+		t.Fatalf("%d left, %v", len(left), err)
+	}
+	if left, err = c.commitRuns(owner, 0, left); err != nil || len(left) != 0 || !slices.Equal(sizes, []int{7, 7, 6}) {
+		t.Errorf("%d left, %v; commits of %v records", len(left), err, sizes)
+	}
+}
+
+type ownerFunc func(recs []model.Record) error
+
+func (f ownerFunc) Commit(_ context.Context, _ string, _ int, recs []model.Record) (int64, error) {
+	return 0, f(recs)
 }

@@ -14,6 +14,7 @@ const (
 	quickRetryFirst  = 100 * time.Millisecond
 	retryBackoff     = time.Second      // between rounds over what failed
 	dueWakeMax       = 30 * time.Second // longest sleep of a delay cursor: wall clocks step
+	commitRecordsMax = 65_536           // of one commit; its bytes are the node-RPC's to bound
 	commitTimeout    = 30 * time.Second // of one commit to a child partition's owner
 	confirmTimeout   = 5 * time.Second  // of one question to the leader
 	stopGrace        = 5 * time.Second  // for the slabs in flight when the engine closes

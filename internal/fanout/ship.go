@@ -133,7 +133,7 @@ func runLength(recs []model.Record) int {
 	size := 0
 	for i := range recs {
 		size += peer.CommitSize(&recs[i])
-		if i > 0 && size > peer.CommitBytesMax {
+		if i > 0 && (size > peer.CommitBytesMax || i == commitRecordsMax) {
 			return i
 		}
 	}

@@ -224,7 +224,7 @@ var (
 	ErrKept = errors.New("topic data kept")
 	// ErrUnconfirmed is an ErrKept that a later attempt may turn into a removal: the
 	// leader could not be asked.
-	ErrUnconfirmed = errors.New("not confirmed")
+	ErrUnconfirmed = fmt.Errorf("%w: not confirmed", model.ErrUnavailable)
 )
 
 // keptForGood tells a decision from a failure: asking again would not change it.

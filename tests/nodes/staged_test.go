@@ -65,6 +65,7 @@ func (c *trio) stage() {
 // removed those of live topics. The sweep waits for the leader's word; the directory of
 // the topic that is gone goes once it has that.
 func TestStagedStartupSweepOnAStaleReplica(t *testing.T) {
+	t.Parallel()
 	c := newTrio(t)
 	c.stage()
 	s := c.alone()
@@ -151,6 +152,7 @@ func (c *trio) ingress(where ingress.Placement, confirm ingress.Confirmer) *ingr
 // its end and dropped records that had a 202. It keeps them until the leader has said that
 // the topic is gone, and drops those of the topic that is.
 func TestStagedDiscardOnAStaleReplica(t *testing.T) {
+	t.Parallel()
 	c := newTrio(t)
 	c.create("doomed", idDoomed, nodeID(subject))
 	old := c.saved()
@@ -217,6 +219,7 @@ func (c *trio) engine(b *broker.Broker) (*fanout.Engine, *looking) {
 // match the position on disk, anchored at the parent's end and wrote over it: what the
 // child had not got yet was skipped. No cursor begins on a replica that is not current.
 func TestStagedCursorsOnAStaleReplica(t *testing.T) {
+	t.Parallel()
 	const dead, live = "00000000000000ee", "00000000000000ff"
 	c := newTrio(t)
 	c.create("p", idEarly, nodeID(subject))
@@ -274,6 +277,7 @@ func read(file string) string {
 // never serves the old one's records, the old directory is set aside or found, and goes
 // within one sweep after the change.
 func TestFiftyLivesWithThePurgeMissed(t *testing.T) {
+	t.Parallel()
 	c := newTrio(t)
 	s := c.running(subject)
 	b := c.open()

@@ -13,7 +13,8 @@
 //
 //	topic guard     opening and closing logs, the marker check, renames; held across I/O
 //	produce lock    (package partition) one commit cycle
-//	waiter lock     the parked consumers of a topic
+//	waiter lock     the parked consumers of a topic, tokens and holds
+//	notifier lock   announcements that are due
 //	shard lock      (package partition) the lease table
 //	map lock        look-up, install and drop of topic entries
 //
@@ -31,4 +32,16 @@
 // memory and gives each reservation to exactly one waiter, which reads the record
 // itself. No wake is lost between scan and park: a consumer notes the sequence before
 // its scan and kicks the pump if it moved by the time the consumer is in the queue.
+//
+// # Other nodes
+//
+// Consumers of another node are one token in the same queue, in order of arrival. When its
+// turn comes the token is spent, its node is told of one record, and a hold keeps a record
+// back from those behind until the node has claimed, passed, or let a second go by. Nothing
+// is leased before the claim, so a node that is never heard of again has taken nothing.
+// Announcements go out from a few workers, never from the pump.
+//
+// The other way round a parked consumer can be sent to other nodes (SendWord): it leaves
+// the queue, so that it cannot be handed a record here at the same time, and comes back to
+// its place when it found nothing. What came here meanwhile it sees in its next scan.
 package broker

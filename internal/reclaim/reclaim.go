@@ -90,7 +90,8 @@ type Reclaimer struct {
 	limiter   *telemetry.Limiter
 	inventory *inventory
 
-	work chan struct{} // capacity 1: held by the one purge or sweep at a time
+	work   chan struct{} // capacity 1: held by the one purge or sweep at a time
+	silent error         // why the leader cannot be asked, during this work; held with it
 
 	queue    chan deletion
 	sweepC   chan struct{} // capacity 1: a sweep is wanted at once
@@ -210,6 +211,7 @@ func (r *Reclaimer) run(ctx context.Context) {
 func (r *Reclaimer) acquire(ctx context.Context) error {
 	select {
 	case r.work <- struct{}{}:
+		r.silent = nil
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
@@ -249,9 +251,16 @@ func (r *Reclaimer) purge(ctx context.Context, name string, id model.Incarnation
 
 // confirm is nil only when the leader says gone and no topic here has the
 // incarnation under any name.
+//
+// One question that stays without answer is enough for a sweep: a leader that cannot be
+// reached costs seconds each time.
 func (r *Reclaimer) confirm(ctx context.Context, name string, id model.Incarnation) error {
+	if r.silent != nil {
+		return r.silent
+	}
 	answer, err := r.confirmer.ConfirmGone(ctx, name, id)
 	if err != nil {
+		r.silent = fmt.Errorf("%w, %w: the leader cannot be asked: %w", ErrKept, ErrUnconfirmed, err)
 		r.limiter.Warn(r.log, "confirm/"+name, "leader confirm: the topic's data is kept for now", "topic", name, "topic_id", id, "err", err)
 		return fmt.Errorf("%w, %w: %q of incarnation %s: %w", ErrKept, ErrUnconfirmed, name, id, err)
 	}

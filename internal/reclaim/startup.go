@@ -52,6 +52,7 @@ func (r *Reclaimer) Startup(ctx context.Context, gate *Gate) (Swept, error) {
 	defer gate.Open()
 	if err := r.awaitCurrent(ctx); err != nil {
 		r.log.Warn("startup sweep of deleted topics skipped; it is done once the replica is current", "err", err)
+		r.listQuarantined()
 		r.SweepSoon()
 		return Swept{}, err
 	}

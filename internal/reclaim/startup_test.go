@@ -187,3 +187,21 @@ func TestSweepComesBackForWhatMoved(t *testing.T) {
 		t.Errorf("the next one: %+v, %v", s, err)
 	}
 }
+
+// A leader that cannot be asked costs a sweep one question, however many directories
+// wait for its word.
+func TestSilentLeaderIsAskedOnce(t *testing.T) {
+	sim := disk.NewSim(1)
+	g := newRig(t, sim, "data", nil)
+	for i := range 50 {
+		mkTopic(t, sim, path.Join(g.root, fmt.Sprintf("t%02d", i)), string(idOld))
+	}
+	g.leader.setMute(true)
+	if s, err := g.Sweep(t.Context()); !errors.Is(err, ErrUnconfirmed) || s.OrphanDirs != 50 || g.leader.asked != 1 {
+		t.Errorf("%d kept, asked %d times: %v", s.OrphanDirs, g.leader.asked, err)
+	}
+	g.leader.setMute(false)
+	if s, err := g.Sweep(t.Context()); err != nil || s.Removed != 50 {
+		t.Errorf("once it can be asked: %+v, %v", s, err)
+	}
+}

@@ -471,8 +471,8 @@ func TestLegacy(t *testing.T) {
 	})
 }
 
-// TestResumption: a redial resumes the session, its proof is another's, and what one
-// address gave is not shown to another.
+// TestResumption: a redial resumes the session, its proof is another's, and the sessions
+// of one address leave those of another alone.
 func TestResumption(t *testing.T) {
 	s := serve(t, nil)
 	s.Handle(OpNodeStatus, echo, nil)
@@ -504,7 +504,14 @@ func TestResumption(t *testing.T) {
 	}
 	other := serve(t, nil)
 	other.Handle(OpNodeStatus, echo, nil)
-	if resumed, _, _ := session(other.Addr()); resumed {
-		t.Error("the session of one address resumed at another")
+	_, _, theirs := session(other.Addr())
+	testutil.Eventually(t, 10*time.Second, func() bool {
+		theirs.close(closeDone, "test")
+		resumed, _, theirs = session(other.Addr())
+		return resumed
+	}, "so does one to another address")
+	l.close(closeDone, "test")
+	if resumed, _, _ := session(s.Addr()); !resumed {
+		t.Error("the sessions of another address took the place of this one's")
 	}
 }

@@ -464,7 +464,7 @@ func storm(t *testing.T, seed uint64, faults bool, most time.Duration) {
 
 // TestC13_NoWordIsLost: without faults a record waits for a keeper's round at most.
 func TestC13_NoWordIsLost(t *testing.T) {
-	for seed := range uint64(60) {
+	for seed := range uint64(30) {
 		storm(t, seed, false, keeperEvery+100*time.Millisecond)
 	}
 }
@@ -472,7 +472,7 @@ func TestC13_NoWordIsLost(t *testing.T) {
 // TestC13_FaultsDelayAndLoseNothing: with requests and answers between nodes getting lost
 // at random, a record waits for a renewed token and the end of a few holds at most.
 func TestC13_FaultsDelayAndLoseNothing(t *testing.T) {
-	for seed := range uint64(40) {
+	for seed := range uint64(20) {
 		storm(t, seed, true, 3*renewAfter)
 	}
 }

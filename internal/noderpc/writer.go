@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/quic-go/quic-go"
@@ -27,6 +28,9 @@ type sendStream interface {
 // frameWriter writes whole frames to a stream that many requests share.
 type frameWriter struct {
 	stream sendStream
+	// queueing orders those that queue: a second one inside the stream would be told to
+	// wait, which costs far more than waiting here does.
+	queueing sync.Mutex
 	// token is held by the one that writes to stream and may have to wait for it.
 	token chan struct{}
 }
@@ -41,7 +45,9 @@ func (w *frameWriter) try(frame []byte) (bool, error) {
 	if len(frame) > tryMax {
 		return false, nil
 	}
+	w.queueing.Lock()
 	err := w.stream.TryWriteAll(frame)
+	w.queueing.Unlock()
 	if errors.Is(err, quic.ErrWouldBlock) {
 		return false, nil
 	}
@@ -65,6 +71,11 @@ func (w *frameWriter) write(ctx context.Context, parts ...[]byte) error {
 		defer func() { <-w.token }()
 	case <-ctx.Done():
 		return fmt.Errorf("%w: %w", errUnwritten, ctx.Err())
+	}
+	if len(parts) == 1 { // whoever wrote before may have been all it waited for
+		if done, err := w.try(parts[0]); done || err != nil {
+			return err
+		}
 	}
 	release := interrupt(ctx, w.stream.SetWriteDeadline)
 	wrote, err := 0, error(nil)

@@ -86,6 +86,9 @@ func serve(ctx context.Context, cfg config.Config, out stdio) error {
 	if err != nil {
 		return err
 	}
+	// What libraries print through package log (quic-go, of small socket buffers) is a line
+	// of the node's log like any other.
+	slog.SetDefault(log)
 	n := &node{cfg: cfg, log: log, clk: clock.Real(), reg: prometheus.NewRegistry(), plane: plane{creates: reclaim.NewGate()}}
 	n.start = n.clk.Now()
 	signal.Ignore(syscall.SIGHUP, syscall.SIGPIPE)

@@ -270,7 +270,7 @@ func (f forward) whileLeads(ctx context.Context) (context.Context, context.Cance
 // NodeStatus implements httpapi.Nodes.
 func (f forward) NodeStatus(ctx context.Context, addr string) (peer.NodeStatus, error) {
 	if addr == f.n.self.APIAddr {
-		return vitals{f.n}.NodeStatus(ctx), nil
+		return vitals(f).NodeStatus(ctx), nil
 	}
 	return f.n.net.peers.NodeStatus(ctx, addr)
 }

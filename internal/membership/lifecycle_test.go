@@ -88,6 +88,12 @@ func TestUnreachableJoinerCostsNoQuorum(t *testing.T) {
 	must(t, m.Register(context.Background(), peer.MemberReport{ID: "n3", APIAddr: w.nodes[3].api})) // node RPC works
 	sent := len(w.joins(3))
 	w.eventually(func() bool { return len(w.joins(3)) > sent+20 }, "the joiner to ask again and again")
+	w.eventually(func() bool { return w.store(w.leader()).LedFor() > hurried.led }, "the leader to have led long enough")
+	for range 3 { // one that does not declare an empty volume; no heartbeat to it has failed yet
+		if a := w.join(3, false); a.Admission != admissionDeferred {
+			t.Fatalf("%+v", a)
+		}
+	}
 	if got := w.suffrage(3); got != "non-voter" {
 		t.Errorf("the unreachable joiner is a %s", got)
 	}

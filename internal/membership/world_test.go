@@ -53,6 +53,7 @@ type fault uint8
 const (
 	refused fault = iota + 1 // fails at once
 	dropped                  // fails after the timeout
+	muted                    // Raft fails at once, node RPC passes
 )
 
 type worldNode struct {
@@ -253,7 +254,7 @@ func (w *world) dial(from int, addr string, timeout time.Duration) (net.Conn, er
 			}
 		}
 		return nil, errCut
-	case f == refused || to < 0:
+	case f != 0 || to < 0:
 		return nil, errCut
 	}
 	conn, err := net.DialTimeout("tcp", target, timeout)
@@ -287,7 +288,7 @@ func (c courier) reach(to string) (*worldNode, *Membership, error) {
 	c.w.mu.Lock()
 	defer c.w.mu.Unlock()
 	for i, n := range c.w.nodes {
-		if (n.api == to || n.id == to) && c.w.cuts[[2]int{c.from, i}] == 0 {
+		if f := c.w.cuts[[2]int{c.from, i}]; (n.api == to || n.id == to) && (f == 0 || f == muted) {
 			if n.member == nil {
 				return nil, nil, fmt.Errorf("%w: %s is down", model.ErrUnavailable, to)
 			}

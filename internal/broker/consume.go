@@ -63,10 +63,10 @@ type scan struct {
 // ErrTopicNotFound, ErrInvalid for a partition out of range, ErrNotOwner for a pinned
 // partition of another node, ErrUnavailable when a log kept closing, and I/O errors.
 func (b *Broker) Consume(ctx context.Context, req ConsumeRequest) ([]model.Delivery, error) {
-	s, err := b.newScan(req)
-	if err != nil {
+	if err := req.check(); err != nil {
 		return nil, err
 	}
+	s := scan{b: b, req: req, began: b.opts.Clock.Now()}
 	t, err := s.consume(ctx)
 	s.leave()
 	if t != nil && !t.gone.Load() {
@@ -89,11 +89,11 @@ func (b *Broker) ConsumeForPeer(ctx context.Context, req ConsumeRequest, c Claim
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	s, err := b.newScan(req)
-	if err != nil {
+	if err := req.check(); err != nil {
 		return nil, err
 	}
-	_, err = s.consume(ctx)
+	s := scan{b: b, req: req, began: b.opts.Clock.Now()}
+	_, err := s.consume(ctx)
 	s.leave()
 	return s.out, err
 }
@@ -106,21 +106,18 @@ func (b *Broker) CountConsume(topic string, took time.Duration, records int, wai
 	}
 }
 
-func (b *Broker) newScan(req ConsumeRequest) (scan, error) {
-	if req.Max < 1 || req.Max > model.ScanMessagesMax || req.Partition < anyPartition {
-		return scan{}, fmt.Errorf("%w: consume of %d messages from partition %d", model.ErrInvalid, req.Max, req.Partition)
+func (r *ConsumeRequest) check() error {
+	if r.Max < 1 || r.Max > model.ScanMessagesMax || r.Partition < anyPartition {
+		return fmt.Errorf("%w: consume of %d messages from partition %d", model.ErrInvalid, r.Max, r.Partition)
 	}
-	return scan{
-		b: b, req: req, budget: partition.Budget{Messages: req.Max, Bytes: ScanBytesMax},
-		began: b.opts.Clock.Now(), asked: req.Elsewhere == nil,
-	}, nil
+	return nil
 }
 
 // consume scans, asks elsewhere, parks, and starts over while the topic's logs or the
 // topic itself are replaced under it. The topic it answers is where the request is
 // counted.
 func (s *scan) consume(ctx context.Context) (*topic, error) {
-	until := s.began.Add(s.req.Wait)
+	s.budget = partition.Budget{Messages: s.req.Max, Bytes: ScanBytesMax}
 	for tries := 0; ; {
 		t, v, err := s.b.lookup(s.req.Topic)
 		if err != nil {
@@ -137,7 +134,7 @@ func (s *scan) consume(ctx context.Context) (*topic, error) {
 		if err != nil || len(s.out) > 0 {
 			return t, err
 		}
-		if !s.asked {
+		if s.req.Elsewhere != nil && !s.asked {
 			s.asked = true
 			if s.out = s.req.Elsewhere.Probe(ctx, t.name, s.req.Max); len(s.out) > 0 {
 				return t, nil
@@ -149,7 +146,7 @@ func (s *scan) consume(ctx context.Context) (*topic, error) {
 		if s.req.Wait <= 0 {
 			return t, nil
 		}
-		again, err := s.park(ctx, t, seq, until)
+		again, err := s.park(ctx, t, seq, s.began.Add(s.req.Wait))
 		if !again {
 			return t, err
 		}

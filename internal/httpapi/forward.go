@@ -61,6 +61,32 @@ func (a *API) forward(c *call, be *Backends, f forwarded) error {
 	return nil
 }
 
+// forwardAlter has the leader apply all groups. When it refuses, this node does not know
+// how far it got: the last group is not applied, and of the ones before nobody here can
+// tell (spec/http-api section 18): it answers once its replica shows whatever is applied.
+func (a *API) forwardAlter(c *call, be *Backends, groups []alterGroup) error {
+	answer, err := a.askLeader(c, be, noderpc.OpAlterTopic, peer.Change{Topic: c.topic, Caller: c.caller.Username(), JSON: c.body})
+	if err == nil {
+		a.auditGroups(c, groups, answer.status, nil)
+		c.relay(answer)
+		return nil
+	}
+	r := translate(c.route.op(), err)
+	last := len(groups) - 1
+	if errors.Is(err, model.ErrUnavailable) {
+		last = 0 // nothing was delivered
+	}
+	if last > 0 {
+		ctx, cancel := a.changeContext(c.req)
+		defer cancel()
+		// How far this replica is only decides when reads here show the change (RT-3).
+		_ = be.Forward.Settle(ctx)
+	}
+	a.auditGroups(c, groups[:last], r.status, model.ErrOutcomeUnknown)
+	a.auditGroups(c, groups[last:], r.status, err)
+	return r
+}
+
 // askLeader has the leader make a change and waits until this node shows it. The answer
 // is a success; whatever else comes back is an error.
 func (a *API) askLeader(c *call, be *Backends, op noderpc.Op, ch peer.Change) (*relay, error) {

@@ -320,8 +320,11 @@ func TestUsersThroughAFollower(t *testing.T) {
 func TestTA15_ForwardedGroups(t *testing.T) {
 	leader := newNode(t, nil)
 	leader.create(t, "t")
-	front, _ := newFront(t, leader, false)
+	front, w := newFront(t, leader, false)
 	front.do(t, "PATCH", "/v1/topics/t", `{"retention_ms":7200000,"schema":{"type":"nonsense"}}`).expect(t, 400, "invalid argument: schema")
+	if w.settles() != 1 {
+		t.Errorf("answered before this node shows what is applied: waited %d times", w.settles())
+	}
 	leader.do(t, "GET", "/v1/topics/t", "").expect(t, 200, `"retention_ms":7200000`)
 	if lines := front.auditLines("topic.alter"); len(lines) != 1 || !strings.Contains(lines[0], `"status":400,"outcome":"unknown","fields":"retention"`) {
 		t.Errorf("settings: %v", lines)

@@ -292,26 +292,6 @@ func (a *API) alterTopic(c *call, be *Backends) error {
 	return a.sendJSON(c, 200, withRole(view))
 }
 
-// forwardAlter has the leader apply all groups. When it refuses, this node does not know
-// how far it got: the last group is not applied, and of the ones before nobody here can
-// tell (spec/http-api section 18).
-func (a *API) forwardAlter(c *call, be *Backends, groups []alterGroup) error {
-	answer, err := a.askLeader(c, be, noderpc.OpAlterTopic, peer.Change{Topic: c.topic, Caller: c.caller.Username(), JSON: c.body})
-	if err == nil {
-		a.auditGroups(c, groups, answer.status, nil)
-		c.relay(answer)
-		return nil
-	}
-	r := translate(c.route.op(), err)
-	last := len(groups) - 1
-	if errors.Is(err, model.ErrUnavailable) {
-		last = 0 // nothing was delivered
-	}
-	a.auditGroups(c, groups[:last], r.status, model.ErrOutcomeUnknown)
-	a.auditGroups(c, groups[last:], r.status, err)
-	return r
-}
-
 // auditGroups writes the lines of groups that share an outcome: one for the settings
 // among them, one for the schema.
 func (a *API) auditGroups(c *call, groups []alterGroup, status int, err error) {

@@ -34,6 +34,16 @@ type registryOfAll struct {
 type replica struct {
 	*registryOfAll
 	behind atomic.Bool
+	older  sync.Map // topic name -> *model.TopicView it still shows, nil = it shows none
+}
+
+// Topic implements Directory.
+func (r *replica) Topic(name string) (*model.TopicView, bool) {
+	if old, ok := r.older.Load(name); ok {
+		v, _ := old.(*model.TopicView)
+		return v, v != nil
+	}
+	return r.registryOfAll.Topic(name)
 }
 
 func (r *registryOfAll) Topic(name string) (*model.TopicView, bool) {

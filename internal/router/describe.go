@@ -111,7 +111,11 @@ func (r *Router) describeOthers(ctx context.Context, view *model.TopicView, aske
 			if len(partitions) == 1 {
 				one = partitions[0]
 			}
-			got, err := r.Peers.Stats(ctx, r.Table.member(owner).Addr, view.Name, one)
+			var got []model.PartitionStats
+			err := r.abreast(ctx, view, func() (err error) {
+				got, err = r.Peers.Stats(ctx, r.Table.member(owner).Addr, view.Name, one)
+				return err
+			})
 			if err != nil {
 				r.Logger.Debug("owner did not describe its partitions",
 					slog.String("topic", view.Name), slog.String("owner", owner), slog.Any("err", err))

@@ -192,8 +192,12 @@ func (r *Router) forward(ctx context.Context, view *model.TopicView, req broker.
 	defer cancel()
 	defer context.AfterFunc(r.released, cancel)()
 	began := r.Clock.Now()
-	got, err := r.Peers.Consume(limit, owner.Addr, peer.ConsumeRequest{
-		Topic: req.Topic, Partition: req.Partition, Max: req.Max, Wait: req.Wait,
+	var got []model.Delivery
+	err = r.abreast(limit, view, func() (err error) {
+		got, err = r.Peers.Consume(limit, owner.Addr, peer.ConsumeRequest{
+			Topic: req.Topic, Partition: req.Partition, Max: req.Max, Wait: max(0, req.Wait-r.Clock.Now().Sub(began)),
+		})
+		return err
 	})
 	switch {
 	case err == nil:
@@ -258,7 +262,12 @@ func (r *Router) Read(ctx context.Context, topic string, partition int, offset i
 	}
 	limit, cancel := context.WithTimeout(ctx, readBudget)
 	defer cancel()
-	m, ok, err := r.Peers.Read(limit, owner.Addr, topic, partition, offset)
+	var m model.Message
+	var ok bool
+	err = r.abreast(limit, view, func() (err error) {
+		m, ok, err = r.Peers.Read(limit, owner.Addr, topic, partition, offset)
+		return err
+	})
 	if err != nil {
 		err = r.unanswered(ctx, view, partition, owner, model.ErrOwnerUnreachable, err)
 	}
@@ -282,10 +291,10 @@ func (r *Router) other(view *model.TopicView, p int) (Target, error) {
 // the caller's context, or as.
 func (r *Router) unanswered(ctx context.Context, view *model.TopicView, p int, owner Target, as, err error) error {
 	switch {
-	case refused(err):
-		return fmt.Errorf("%s/%d at %q: %w", view.Name, p, owner.ID, err)
-	case ctx.Err() != nil:
+	case ctx.Err() != nil && !refused(err):
 		return ctx.Err()
+	case refused(err), errors.Is(err, model.ErrUnavailable):
+		return fmt.Errorf("%s/%d at %q: %w", view.Name, p, owner.ID, err)
 	}
 	return fmt.Errorf("%w: %s/%d at %q: %w", as, view.Name, p, owner.ID, err)
 }

@@ -33,7 +33,9 @@ func (r *Router) Settle(ctx context.Context, topic string, h model.Handle, op mo
 	if err == nil {
 		limit, cancel := context.WithTimeout(ctx, settleBudget)
 		defer cancel()
-		err = r.unsettled(ctx, view, h, owner, r.Peers.Settle(limit, owner.Addr, topic, h, op))
+		err = r.unsettled(ctx, view, h, owner, r.abreast(limit, view, func() error {
+			return r.Peers.Settle(limit, owner.Addr, topic, h, op)
+		}))
 	}
 	r.countUnsettled(err)
 	return err
@@ -98,12 +100,17 @@ func (r *Router) settleGroup(ctx context.Context, view *model.TopicView, g *grou
 	limit, cancel := context.WithTimeout(ctx, settleBudget)
 	defer cancel()
 	var got []error
-	var failed error
-	if len(g.handles) == 1 {
-		got = []error{r.Peers.Settle(limit, g.owner.Addr, view.Name, g.handles[0], op)}
-	} else if got, failed = r.Peers.SettleMany(limit, g.owner.Addr, view.Name, g.handles, op); failed == nil && len(got) != len(g.handles) {
-		failed = fmt.Errorf("%d answers to %d settlements", len(got), len(g.handles))
-	}
+	failed := r.abreast(limit, view, func() (err error) {
+		if len(g.handles) == 1 {
+			got = []error{r.Peers.Settle(limit, g.owner.Addr, view.Name, g.handles[0], op)}
+		} else if got, err = r.Peers.SettleMany(limit, g.owner.Addr, view.Name, g.handles, op); err == nil && len(got) != len(g.handles) {
+			err = fmt.Errorf("%d answers to %d settlements", len(got), len(g.handles))
+		}
+		if err == nil && behind(got[0]) { // no topic: of none of them
+			return got[0]
+		}
+		return err
+	})
 	for j, i := range g.places {
 		err := failed
 		if err == nil {

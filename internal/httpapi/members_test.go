@@ -274,6 +274,19 @@ func TestOwnerTexts(t *testing.T) {
 	}
 }
 
+// E-421: the one of these answers that is JSON.
+func TestE421_Text(t *testing.T) {
+	s := serveFake(t, &fake{err: fmt.Errorf("n3: %w", model.ErrNotOwner)}, nil)
+	const want = `{"error":"this node does not own the requested partition","code":"not_owner"}` + "\n"
+	for _, got := range []answer{
+		s.do(t, "GET", "/v1/topics/t/consume?partition=1", ""), s.do(t, "POST", "/v1/topics/t/ack?receipt_handle=1:2:3", ""),
+	} {
+		if got.status != 421 || got.body != want {
+			t.Errorf("%d %s, want 421 %s", got.status, got.body, want)
+		}
+	}
+}
+
 // BODY-5: what an owner refuses reaches the client as it is; that it does not lead, or an
 // offset aged out there, is said as this node would.
 func TestBODY5_RelayedRefusals(t *testing.T) {

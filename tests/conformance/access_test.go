@@ -506,13 +506,24 @@ func generatedPassword(p *probe) {
 	p.asRoot(fresh, strings.TrimSpace(string(b)))
 }
 
-// leaderID is the only member of a cluster of one.
+// leaderID is the member that leads.
 func leaderID(p *probe) string {
 	p.Helper()
-	var list struct{ Members []struct{ ID string } }
-	a := p.ask(p.secured(), "GET /v1/cluster/members", "").is(200, "")
-	if err := json.Unmarshal([]byte(a.body), &list); err != nil || len(list.Members) != 1 {
-		a.fatalf("want one member: %v", err)
+	var list struct {
+		Members []struct {
+			ID     string
+			Leader bool
+		}
 	}
-	return list.Members[0].ID
+	a := p.ask(p.secured(), "GET /v1/cluster/members", "").is(200, "")
+	if err := json.Unmarshal([]byte(a.body), &list); err != nil {
+		a.fatalf("%v", err)
+	}
+	for _, m := range list.Members {
+		if m.Leader {
+			return m.ID
+		}
+	}
+	a.fatalf("no member leads")
+	return ""
 }

@@ -288,7 +288,9 @@ func (s *Store) stopRaft() error {
 		switch {
 		case s.raft != nil:
 			s.drain()
-			s.raftErr = s.raft.Shutdown().Error() // closes the transport too
+			stopped := s.raft.Shutdown()
+			s.transport.hangUp()
+			s.raftErr = stopped.Error() // closes the transport too
 		case s.transport != nil:
 			s.raftErr = s.transport.Close()
 		}

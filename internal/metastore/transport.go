@@ -31,6 +31,9 @@ type transport struct {
 	failures map[raft.ServerID]error // of the last heartbeat, by peer
 	failedAt map[raft.ServerID]time.Time
 	answered map[raft.ServerID]answer // of the last heartbeat that succeeded
+
+	pipelines map[*pipeline]struct{} // open
+	hungUp    bool                   // no more
 }
 
 // answer is a heartbeat that succeeded: when it was sent, and to which address.

@@ -1,0 +1,65 @@
+package cluster
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/narad-mq/narad/client"
+)
+
+// The run under kills.
+const (
+	killSlab  = 40 // records of a slab: what one kill may repeat, per cursor
+	killParts = 6  // of the parent
+	killDelay = 2 * time.Second
+)
+
+// O7 with O1 O2: owners of parent partitions, owners of child partitions, the leader,
+// two nodes at once and then all are killed while a parent with two children and a delay
+// child takes load from every node. No child has a gap or anything else than its parent;
+// what is repeated is at most the slab in flight of each cursor and kill; records of one
+// key keep their order, and none reaches the delay child early.
+func TestO7FanoutUnderKills(t *testing.T) {
+	c := form(t, 3, fmt.Sprint("NARAD_FANOUT_MAX_BATCH_RECORDS=", killSlab), "NARAD_FANOUT_LINGER_MS=1")
+	c.family(client.CreateTopic{Name: "p", Partitions: killParts},
+		client.CreateTopic{Name: "same", Partitions: killParts},
+		client.CreateTopic{Name: "narrow", Partitions: 4},
+		client.CreateTopic{Name: "late", Partitions: killParts, FanoutDelayMS: killDelay.Milliseconds()})
+	s := c.stream("p", 10*time.Millisecond)
+	s.flows("before", 100)
+	kills := 0
+	fall := func(why string, gone ...*node) {
+		t.Helper()
+		over := c.kill(gone...)
+		kills += len(gone)
+		if len(c.living()) > 0 {
+			s.flows(why, 50+c.rng.IntN(200))
+		}
+		c.revive(over, gone...)
+		s.flows("after "+why, 50+c.rng.IntN(200))
+	}
+	for range rounds(1, 6) {
+		fall("owner of a parent partition killed", c.owners("p")[c.rng.IntN(killParts)])
+		fall("owner of a child partition killed", c.owners("narrow")[c.rng.IntN(4)])
+		fall("leader killed", c.leader())
+		spared := c.initial[c.rng.IntN(3)]
+		fall("two of three killed", slices.DeleteFunc(slices.Clone(c.initial), func(n *node) bool { return n == spared })...)
+		fall("all killed", c.initial...)
+	}
+	s.end()
+	c.dispatched("p", s.accepted)
+	c.settled("p", "same", "narrow", "late")
+	parent := c.living()[0].contentsOf("p")
+	t.Logf("%d kills, %d accepted, %d in the parent", kills, s.count(), len(parent))
+	// A slab is repeated when its cursor dies, and when the owner it was sent to does.
+	most := kills * killParts * killSlab
+	for _, child := range []string{"same", "narrow"} {
+		judgeCopy(t, child, parent, c.living()[1].contentsOf(child), 0, most)
+	}
+	judgeCopy(t, "late", parent, c.living()[2].contentsOf("late"), killDelay, most)
+	if s.count() < 1000 {
+		t.Errorf("only %d messages were accepted: the run proves little", s.count())
+	}
+}

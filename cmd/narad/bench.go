@@ -29,6 +29,7 @@ type benchFlags struct {
 	batching    bool     // through the client's Producer
 	handlers    bool     // through the client's Consume
 	asJSON      bool
+	consumeAt   string // URL of the node that is consumed from; "" = the one produced to
 }
 
 func benchCommand(r *remote) *cobra.Command {
@@ -62,6 +63,12 @@ func benchVerb(r *remote, f *benchFlags, use, short, long string, run func(conte
 			}
 			defer cl.Close()
 			b := newBenchRun(use, f, cl, r.stdio)
+			if f.consumeAt != "" {
+				if b.taker, err = r.openAt(f.consumeAt, client.WithIdleConnections(f.connections+8), client.WithTimeout(30*time.Second), client.WithRetries(1)); err != nil {
+					return err
+				}
+				defer b.taker.Close()
+			}
 			cleanup, err := b.prepare(cmd.Context())
 			if err != nil {
 				return err
@@ -89,6 +96,8 @@ func benchVerb(r *remote, f *benchFlags, use, short, long string, run func(conte
 	case "produce":
 		fl.StringVar(&f.file, "file", "", "send this file's content as every message, instead of --size bytes")
 		fl.BoolVar(&f.batching, "batching", false, "through the Go client's batching Producer: --batch is its batch size, --connections its requests in flight")
+	case "e2e":
+		fl.StringVar(&f.consumeAt, "consume-at", "", "consume and ack at this node instead of --server, to see the way between two nodes")
 	case "consume":
 		fl.IntVar(&f.fill, "fill", 200_000, "messages to produce before measuring")
 		fl.BoolVar(&f.handlers, "handlers", false, "through the Go client's Consume: --connections handlers, --batch messages leased for each")

@@ -19,6 +19,7 @@ type benchRun struct {
 	verb  string
 	flags *benchFlags
 	cl    *client.Client
+	taker *client.Client // whom messages are consumed from and acked to; cl, or one of another node
 	topic string
 	// senders is how many workers share the rate.
 	senders int
@@ -36,7 +37,7 @@ type benchRun struct {
 }
 
 func newBenchRun(verb string, f *benchFlags, cl *client.Client, io stdio) *benchRun {
-	return &benchRun{stdio: io, verb: verb, flags: f, cl: cl, topic: f.topic, senders: f.connections}
+	return &benchRun{stdio: io, verb: verb, flags: f, cl: cl, taker: cl, topic: f.topic, senders: f.connections}
 }
 
 // prepare makes the run's topic; the function it returns deletes it again.
@@ -252,7 +253,7 @@ func (f *benchFlags) consume(ctx context.Context, b *benchRun) error {
 // take leases one request's worth of messages.
 func (w *worker) take(ctx context.Context, wait time.Duration) ([]client.Delivery, error) {
 	b := w.run
-	return b.cl.Receive(ctx, b.topic, client.ReceiveOptions{Wait: wait, Max: min(b.flags.batch, consumeBatchMax)})
+	return b.taker.Receive(ctx, b.topic, client.ReceiveOptions{Wait: wait, Max: min(b.flags.batch, consumeBatchMax)})
 }
 
 // settle acks what take leased and counts it.
@@ -260,14 +261,14 @@ func (w *worker) settle(ctx context.Context, ds []client.Delivery) (err error) {
 	b := w.run
 	ctx = context.WithoutCancel(ctx)
 	if len(ds) == 1 {
-		err = b.cl.Ack(ctx, b.topic, ds[0].Handle)
+		err = b.taker.Ack(ctx, b.topic, ds[0].Handle)
 	} else {
 		handles := make([]string, len(ds))
 		for i := range ds {
 			handles[i] = ds[i].Handle
 		}
 		var each []error
-		if each, err = b.cl.AckBatch(ctx, b.topic, handles); err == nil {
+		if each, err = b.taker.AckBatch(ctx, b.topic, handles); err == nil {
 			err = errors.Join(each...)
 		}
 	}

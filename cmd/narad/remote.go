@@ -132,6 +132,16 @@ func (r *remote) open(opts ...client.Option) (*client.Client, error) {
 	return r.connect(l, opts...)
 }
 
+// openAt makes a client for another server of the same cluster, with the same login.
+func (r *remote) openAt(server string, opts ...client.Option) (*client.Client, error) {
+	l, err := r.login()
+	if err != nil {
+		return nil, err
+	}
+	l.Server = server
+	return r.connect(l, opts...)
+}
+
 // connect makes the client for a login.
 func (r *remote) connect(l login, opts ...client.Option) (*client.Client, error) {
 	opts = append([]client.Option{client.WithName("narad-cli/" + version())}, opts...)

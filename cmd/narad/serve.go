@@ -340,9 +340,13 @@ func (n *node) stop() error {
 	if n.api != nil {
 		n.api.Stop() // balancers look elsewhere from here on
 	}
-	if n.ingress != nil {
-		n.ingress.StopDispatch() // what it leaves stays in the WAL for the next start
-	}
+	dispatched := make(chan struct{})
+	go func() {
+		defer close(dispatched)
+		if n.ingress != nil {
+			n.ingress.StopDispatch() // what it leaves stays in the WAL for the next start
+		}
+	}()
 	closeIf(do, "stop the leader's duties", n.duties)
 	if n.store != nil { // before the drain: the others go on without an election
 		n.handOver()
@@ -356,6 +360,7 @@ func (n *node) stop() error {
 	if n.fronts != nil {
 		do("drain http", func() error { return n.fronts.close(n.cfg.HTTP.ShutdownGrace) })
 	}
+	<-dispatched // it waits for owners that answer late, while the drain does for clients
 	do("stop the startup work", n.startup.Close)
 	closeIf(do, "leave the membership", n.net.members) // its heartbeats need the clients
 	if n.poller != nil {

@@ -5,22 +5,63 @@ import (
 	"sync"
 )
 
-// tracker is a listener that closes what it accepted: Raft's transport leaves open
-// connections, and the goroutines that read them, to its peers.
-type tracker struct {
-	net.Listener
+// connections are the open ones of one direction. Raft's transport closes neither those
+// it accepted nor those it waits on, and its shutdown waits with it.
+type connections struct {
 	mu     sync.Mutex // guards all below
 	open   map[*tracked]struct{}
 	closed bool
 }
 
-func newTracker(l net.Listener) *tracker { return &tracker{Listener: l, open: map[*tracked]struct{}{}} }
-
-// tracked is one accepted connection.
+// tracked is one open connection.
 type tracked struct {
 	net.Conn
-	t *tracker
+	in *connections
 }
+
+// add has a connection closed with the others; net.ErrClosed once they are.
+func (c *connections) add(conn net.Conn) (net.Conn, error) {
+	t := &tracked{conn, c}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		_ = conn.Close() // nobody will read it
+		return nil, net.ErrClosed
+	}
+	if c.open == nil {
+		c.open = map[*tracked]struct{}{}
+	}
+	c.open[t] = struct{}{}
+	return t, nil
+}
+
+// Close implements net.Conn.
+func (t *tracked) Close() error {
+	t.in.mu.Lock()
+	delete(t.in.open, t)
+	t.in.mu.Unlock()
+	return t.Conn.Close()
+}
+
+// close closes every connection, for good.
+func (c *connections) close() {
+	c.mu.Lock()
+	open := c.open
+	c.open, c.closed = nil, true
+	c.mu.Unlock()
+	for t := range open {
+		_ = t.Conn.Close() // ends its reader; there is nothing to lose
+	}
+}
+
+// tracker is a listener that closes what it accepted: Raft's transport leaves open
+// connections, and the goroutines that read them, to its peers.
+type tracker struct {
+	net.Listener
+	accepted connections
+}
+
+func newTracker(l net.Listener) *tracker { return &tracker{Listener: l} }
 
 // Accept implements net.Listener.
 func (t *tracker) Accept() (net.Conn, error) {
@@ -28,33 +69,11 @@ func (t *tracker) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &tracked{Conn: conn, t: t}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.closed {
-		_ = conn.Close() // nobody will read it
-		return nil, net.ErrClosed
-	}
-	t.open[c] = struct{}{}
-	return c, nil
-}
-
-// Close implements net.Conn.
-func (c *tracked) Close() error {
-	c.t.mu.Lock()
-	delete(c.t.open, c)
-	c.t.mu.Unlock()
-	return c.Conn.Close()
+	return t.accepted.add(conn)
 }
 
 // Close implements net.Listener.
 func (t *tracker) Close() error {
-	t.mu.Lock()
-	open := t.open
-	t.open, t.closed = map[*tracked]struct{}{}, true
-	t.mu.Unlock()
-	for c := range open {
-		_ = c.Conn.Close() // ends its reader; there is nothing to lose
-	}
+	t.accepted.close()
 	return t.Listener.Close()
 }

@@ -290,6 +290,7 @@ func (s *Store) stopRaft() error {
 			s.drain()
 			stopped := s.raft.Shutdown()
 			s.transport.hangUp()
+			s.stream.hangUp()
 			s.raftErr = stopped.Error() // closes the transport too
 		case s.transport != nil:
 			s.raftErr = s.transport.Close()

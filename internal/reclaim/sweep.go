@@ -67,8 +67,6 @@ func (r *Reclaimer) Sweep(ctx context.Context) (Swept, error) {
 		}
 	}
 	r.inventory.set(s)
-	if len(failed) == 0 {
-	}
 	return s, errors.Join(failed...)
 }
 

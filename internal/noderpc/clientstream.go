@@ -17,6 +17,7 @@ import (
 type clientStream struct {
 	link    *link
 	slot    *slot // set before the stream is used
+	proven  bool  // this end showed a proof on it, so the peer may have run what came on it
 	stream  *quic.Stream
 	writer  *frameWriter
 	scratch [headerSize]byte
@@ -36,7 +37,10 @@ type answer struct {
 }
 
 func newClientStream(l *link, s *quic.Stream) *clientStream {
-	return &clientStream{link: l, stream: s, writer: newFrameWriter(s), waiters: map[uint64]*waiter{}}
+	return &clientStream{
+		link: l, proven: len(l.peer.client.security.secret) > 0,
+		stream: s, writer: newFrameWriter(s), waiters: map[uint64]*waiter{},
+	}
 }
 
 // wait registers a request. The error is errUnwritten: the stream has ended.
@@ -148,7 +152,7 @@ func (st *clientStream) read() {
 	st.waiters, st.ended = nil, err
 	st.mu.Unlock()
 	end := fmt.Errorf("%w: %w", errLostConn, err)
-	if refusesUs(err) {
+	if refusesUs(err) && !st.proven {
 		end = fmt.Errorf("%w: %w", ErrUnreached, err)
 	}
 	for _, w := range waiters {

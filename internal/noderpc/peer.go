@@ -153,8 +153,9 @@ func (p *peer) lost(l *link) {
 }
 
 // refusesUs reports whether the peer closed the connection because it takes no requests
-// of this end. It has run none: a process has one secret, so what held for one stream
-// held for all.
+// of this end. It has run none that came on a stream without a proof: a peer that wants
+// none takes them all, one that wants one takes none. Of a stream with a proof it may have
+// run some, for what it refused may be another stream.
 func refusesUs(cause error) bool {
 	var app *quic.ApplicationError
 	return errors.As(cause, &app) && app.Remote && (app.ErrorCode == closeRejected || app.ErrorCode == closeBusy)

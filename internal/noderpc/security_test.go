@@ -167,6 +167,50 @@ func TestRogueEveryStream(t *testing.T) {
 	}
 }
 
+// TestStreamGivenUpEndsAlone: a peer that has shown the secret opens a stream and gives it
+// up before its proof is whole, as a client does whose opening took too long. Nothing else
+// of the connection ends.
+func TestStreamGivenUpEndsAlone(t *testing.T) {
+	s := serve(t, nil)
+	b := newBlocker()
+	s.Handle(OpConsume, b.handle, nil)
+	c := dialler(t, nil)
+	waiting := call(within(t, 10*time.Second), c, s.Addr(), OpConsume, nil)
+	receive(t, b.entered, "the request runs")
+	stream := rogueStream(t, linkOf(t, c, s.Addr()).conn)
+	if _, err := stream.Write(frameOf(frameAuthClient, 0, make([]byte, macSize))[:9]); err != nil {
+		t.Fatal(err)
+	}
+	stream.CancelWrite(streamDone)
+	_ = stream.SetReadDeadline(time.Now().Add(5 * time.Second))
+	var reset *quic.StreamError
+	if _, err := stream.Read(make([]byte, 1)); !errors.As(err, &reset) {
+		t.Errorf("the stream ended with %v", err)
+	}
+	close(b.release)
+	if got := receive(t, waiting, "its answer"); got.err != nil || got.res.Status != 200 {
+		t.Errorf("the request that ran: %d, %v", got.res.Status, got.err)
+	}
+}
+
+// TestRejectedLater: the peer closes the connection for what one stream showed. Of a
+// request on another one, which was proven, the outcome is unknown.
+func TestRejectedLater(t *testing.T) {
+	s := serve(t, nil)
+	b := newBlocker()
+	s.Handle(OpConsume, b.handle, nil)
+	c := dialler(t, nil)
+	waiting := call(within(t, 10*time.Second), c, s.Addr(), OpConsume, nil)
+	receive(t, b.entered, "the request runs")
+	stream := rogueStream(t, linkOf(t, c, s.Addr()).conn)
+	if _, err := stream.Write(frameOf(frameAuthClient, 0, make([]byte, macSize))); err != nil {
+		t.Fatal(err)
+	}
+	if got := receive(t, waiting, "the caller learns of it"); !errors.Is(got.err, errLostConn) || errors.Is(got.err, ErrUnreached) {
+		t.Errorf("a request that ran: %v", got.err)
+	}
+}
+
 // proven is a stream of a rogue that knows the secret, but not the manners.
 func proven(t testing.TB, s *Server) (*quic.Conn, *quic.Stream) {
 	t.Helper()

@@ -228,7 +228,8 @@ func (c *serverConn) provenOnce(proved bool) {
 }
 
 // authenticate holds a new stream to the secret, and closes the connection of one that
-// does not know it.
+// does not know it. Where another stream showed it already, one that shows nothing ends
+// alone.
 func (c *serverConn) authenticate(stream *quic.Stream) error {
 	timeout, stop := context.WithTimeout(c.ctx, proofWait)
 	defer stop()
@@ -236,9 +237,16 @@ func (c *serverConn) authenticate(stream *quic.Stream) error {
 	state := c.conn.ConnectionState().TLS
 	err := c.security.accept(stream, &state)
 	release()
-	if err == nil {
+	switch {
+	case err == nil:
 		c.provenOnce(true)
 		return nil
+	case c.proved.Load() && !errors.Is(err, errProof) && !errors.Is(err, errFrame):
+		// The stream ended, or was slow: that tells nothing against a peer that has shown
+		// the secret, and requests of its other streams are running.
+		stream.CancelRead(streamDone)
+		stream.CancelWrite(streamDone)
+		return err
 	}
 	c.reject(err)
 	return err

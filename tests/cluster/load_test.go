@@ -214,10 +214,16 @@ func (l *load) consume(n *node, topic string, book *ledger.Ledger) {
 			continue
 		}
 		sent := time.Now()
-		errs, _ := c.AckBatch(context.Background(), topic, handles)
-		for i, err := range errs {
+		errs, failed := c.AckBatch(context.Background(), topic, handles)
+		for i := range handles {
+			err := failed
+			if err == nil {
+				err = errs[i]
+			}
 			if err == nil {
 				book.Acked(ids[i], took[i], sent)
+			} else {
+				book.AckFailed(ids[i], err)
 			}
 		}
 	}

@@ -99,6 +99,12 @@ func TestCutIsDirected(t *testing.T) {
 	check("raft from a to b cut", true, true, true) // these are datagrams
 	mend()
 	check("mended", true, true, true)
+	calls := cut(t, addrA, addrB, rpcPlane) // two cuts of one link, mended in turn
+	mend = cut(t, addrA, addrB, allPlanes)
+	mend()
+	check("only node calls still cut", false, true, true)
+	calls()
+	check("both mended", true, true, true)
 }
 
 // A node in a namespace of its own serves the test process, and is found where the

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 
@@ -139,16 +140,25 @@ var (
 	rpcPlane  = plane{"ipproto", "udp", "dport", apiPort}
 )
 
+// cuts counts the cuts of this process; prioritiesMax is how many can be told apart
+// before the kernel's own rules come.
+var cuts atomic.Int64
+
+const prioritiesMax = 32_000
+
 // cut drops what goes from one address to another; mend ends it.
 func cut(t testing.TB, from, to string, p plane) (mend func()) {
 	t.Helper()
-	rule := append([]string{"from", from, "to", to, "priority", "100"}, p...)
-	if err := ip(append(append([]string{"rule", "add"}, rule...), "blackhole")...); err != nil {
+	// The rule is known by its priority: told by its addresses alone, another cut of the
+	// same link could go in its place.
+	priority := fmt.Sprint(1 + cuts.Add(1)%prioritiesMax)
+	rule := append([]string{"rule", "add", "priority", priority, "from", from, "to", to}, p...)
+	if err := ip(append(rule, "blackhole")...); err != nil {
 		t.Fatal(err)
 	}
 	return func() {
 		t.Helper()
-		if err := ip(append(append([]string{"rule", "del"}, rule...), "blackhole")...); err != nil {
+		if err := ip("rule", "del", "priority", priority); err != nil {
 			t.Error(err)
 		}
 	}

@@ -54,6 +54,7 @@ type entry struct {
 	delivered int
 	copies    int    // places it was delivered from
 	acked     bool   // one of its stored copies was acked with 204
+	perhaps   bool   // an ack got no answer: it may have been applied
 	steps     []step // deliveries and acks, for the check of histories
 }
 
@@ -241,6 +242,16 @@ func (l *Ledger) Acked(id string, d client.Delivery, sent time.Time) {
 	}
 }
 
+// AckFailed notes that an ack of id ended with this error: what is not told to be unacked
+// may be acked, and need not come again.
+func (l *Ledger) AckFailed(id string, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if client.Uncertain(err) {
+		l.messages[id].perhaps = true
+	}
+}
+
 func (l *Ledger) problem(format string, args ...any) {
 	if len(l.problems) < problemsMax {
 		l.problems = append(l.problems, fmt.Sprintf(format, args...))
@@ -273,12 +284,13 @@ func (l *Ledger) Undelivered() (ids []string) {
 	return ids
 }
 
-// Unacked counts accepted messages without an acked delivery.
+// Unacked counts accepted messages without an acked delivery, those aside that may have
+// been acked.
 func (l *Ledger) Unacked() (n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, e := range l.messages {
-		if e.accepted && !e.acked {
+		if e.accepted && !e.acked && !e.perhaps {
 			n++
 		}
 	}

@@ -252,7 +252,7 @@ func TestOneLease(t *testing.T) {
 
 // What was accepted and never came is named.
 func TestLoss(t *testing.T) {
-	_, lost := produceErrors(t)
+	refused, lost := produceErrors(t)
 	s := newStory()
 	s.sent("lost", nil)
 	s.sent("unknown", lost)
@@ -263,6 +263,14 @@ func TestLoss(t *testing.T) {
 	}
 	if n := s.Unacked(); n != 2 {
 		t.Errorf("%d unacked, want 2", n)
+	}
+	s.AckFailed("unacked", refused)
+	if n := s.Unacked(); n != 2 {
+		t.Errorf("%d unacked after a refused ack, want 2", n)
+	}
+	s.AckFailed("unacked", lost)
+	if n := s.Unacked(); n != 1 {
+		t.Errorf("%d unacked after an ack without an answer, want 1", n)
 	}
 }
 

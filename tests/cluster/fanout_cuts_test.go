@@ -21,7 +21,7 @@ func TestO7FanoutThroughDirectedCuts(t *testing.T) {
 	c.family(client.CreateTopic{Name: "p", Partitions: killParts},
 		client.CreateTopic{Name: "same", Partitions: killParts},
 		client.CreateTopic{Name: "late", Partitions: 4, FanoutDelayMS: killDelay.Milliseconds()})
-	s := c.stream("p", 20*time.Millisecond)
+	s := c.stream("p", 20*time.Millisecond, 0)
 	s.flows("before", 100)
 	cuts := 0
 	for range rounds(1, 4) {

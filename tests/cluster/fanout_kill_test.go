@@ -27,7 +27,7 @@ func TestO7FanoutUnderKills(t *testing.T) {
 		client.CreateTopic{Name: "same", Partitions: killParts},
 		client.CreateTopic{Name: "narrow", Partitions: 4},
 		client.CreateTopic{Name: "late", Partitions: killParts, FanoutDelayMS: killDelay.Milliseconds()})
-	s := c.stream("p", 10*time.Millisecond)
+	s := c.stream("p", 10*time.Millisecond, 0)
 	s.flows("before", 100)
 	kills := 0
 	fall := func(why string, gone ...*node) {

@@ -21,8 +21,10 @@ type staleLink struct {
 	c      *cluster
 	victim *node
 	old    string   // copy of the victim's metadata of the first attachment
-	stream *stream  // all there is in the parent
 	share  contents // what belongs to the children of it: nothing of the time between
+
+	produced int64    // messages
+	accepted []string // of them, their payloads
 }
 
 // staleEnv makes slabs small, so that what a kill repeats is little.
@@ -39,7 +41,7 @@ func newStaleLink(t *testing.T) *staleLink {
 		client.CreateTopic{Name: "copy", Partitions: killParts},
 		client.CreateTopic{Name: "late", Partitions: killParts, FanoutDelayMS: staleDelay.Milliseconds()})
 	s.load(400)
-	first := c.dispatched("p", s.stream.accepted)
+	first := c.dispatched("p", s.accepted)
 	c.settled("p", "copy", "late")
 	over := c.stop(s.victim)
 	s.old = c.copyOf(s.victim)
@@ -54,7 +56,7 @@ func newStaleLink(t *testing.T) *staleLink {
 	}
 	c.agree()
 	s.load(400)
-	between := c.dispatched("p", s.stream.accepted)
+	between := c.dispatched("p", s.accepted)
 	for child, delay := range map[string]time.Duration{"copy": 0, "late": staleDelay} {
 		if _, err := cl.Attach(t.Context(), "p", child, delay); err != nil {
 			t.Fatal(err)
@@ -63,7 +65,7 @@ func newStaleLink(t *testing.T) *staleLink {
 	c.manyTopics(rounds(60, 400))
 	c.agree()
 	s.load(400)
-	all := c.dispatched("p", s.stream.accepted)
+	all := c.dispatched("p", s.accepted)
 	s.share = append(first, since(all, between)...)
 	testutil.Eventually(t, patience, func() bool { return s.placed("copy") && s.placed("late") }, "a position of this attachment in every cursor file")
 	return s
@@ -86,20 +88,11 @@ func (s *staleLink) placed(child string) bool {
 
 // load produces so many more messages through all nodes.
 func (s *staleLink) load(n int) {
-	before := 0
-	var accepted []string
-	if s.stream != nil {
-		accepted = s.stream.accepted
-		before = len(accepted)
-	}
-	next := s.c.stream("p", 5*time.Millisecond)
-	if s.stream != nil {
-		next.next.Store(s.stream.next.Load())
-	}
+	next := s.c.stream("p", 5*time.Millisecond, s.produced)
 	testutil.Eventually(s.c.t, patience, func() bool { return next.count() >= n }, "the load")
 	next.end()
-	next.accepted = append(accepted[:before:before], next.accepted...)
-	s.stream = next
+	s.produced = next.next.Load()
+	s.accepted = append(s.accepted, next.accepted...)
 }
 
 // positions are the victim's cursor files.

@@ -147,8 +147,10 @@ type stream struct {
 const streamBatch, streamKeys = 10, 12
 
 // stream starts load on a topic through every initial member, whether it is up or not.
-func (c *cluster) stream(topic string, every time.Duration) *stream {
+// The messages have the numbers after first.
+func (c *cluster) stream(topic string, every time.Duration, first int64) *stream {
 	s := &stream{c: c, topic: topic, stop: make(chan struct{})}
+	s.next.Store(first)
 	for _, n := range c.initial {
 		s.wg.Add(1)
 		go s.send(n, every)

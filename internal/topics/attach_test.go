@@ -199,3 +199,41 @@ func TestAttachWaitsForAnOwnerThatIsBehind(t *testing.T) {
 		}
 	}
 }
+
+// TC-13, DC-9: the parent is recreated under a create with a parent, and under a detach.
+func TestCreateAndDetachTwiceChanged(t *testing.T) {
+	for _, do := range []string{"create", "detach"} {
+		for times := 1; times <= 2; times++ {
+			g := newLinkRig(t, ends{at: []int64{0, 0, 0}})
+			_, err := g.Attach(context.Background(), AttachRequest{Parent: "p", Child: "c"})
+			must(t, err)
+			left := times
+			m := g.over(&racing{g.store, func() {
+				if left--; left < 0 {
+					return
+				}
+				v, _ := g.store.Topic("p")
+				g.propose(t, metastore.DeleteTopic{Name: "p", ID: v.ID})
+				rec := v.Topic
+				rec.ID, rec.Children = model.NewIncarnation(), nil
+				g.propose(t, metastore.CreateTopic{Topic: rec, Owners: v.Owners})
+				if c, _ := g.store.Topic("c"); do == "detach" {
+					g.propose(t, metastore.AttachChild{Parent: "p", Child: c.Name, Epoch: newEpoch(), Offsets: []int64{0, 0, 0}})
+				}
+			}})
+			m.tails = g.Manager.tails
+			if do == "create" {
+				_, err = m.Create(context.Background(), CreateRequest{Name: "n", Parent: "p"})
+			} else {
+				err = m.Detach(context.Background(), "p", "c", "")
+			}
+			if times == 1 && err != nil || times == 2 && !errors.Is(err, model.ErrTopicChanged) {
+				t.Errorf("%s, parent changed %d times: %v", do, times, err)
+			}
+			_, made := g.store.Topic("n")
+			if c, _ := g.store.Topic("c"); do == "create" && made != (times == 1) || do == "detach" && (c.Parent == "") != (times == 1) {
+				t.Errorf("%s, parent changed %d times: created %v, child of %q", do, times, made, c.Parent)
+			}
+		}
+	}
+}

@@ -2,7 +2,6 @@ package conformance
 
 import (
 	"bytes"
-	"encoding/json"
 	"fmt"
 	"io/fs"
 	"os"
@@ -509,21 +508,11 @@ func generatedPassword(p *probe) {
 // leaderID is the member that leads.
 func leaderID(p *probe) string {
 	p.Helper()
-	var list struct {
-		Members []struct {
-			ID     string
-			Leader bool
-		}
-	}
-	a := p.ask(p.secured(), "GET /v1/cluster/members", "").is(200, "")
-	if err := json.Unmarshal([]byte(a.body), &list); err != nil {
-		a.fatalf("%v", err)
-	}
-	for _, m := range list.Members {
+	for _, m := range p.members(p.secured()) {
 		if m.Leader {
 			return m.ID
 		}
 	}
-	a.fatalf("no member leads")
+	p.Fatal("no member leads")
 	return ""
 }

@@ -31,10 +31,11 @@ const answerTimeout = 20 * time.Second
 // server is a node and whom the check speaks as.
 type server struct {
 	base           *url.URL
-	user, password string         // empty: no credentials are sent
-	node           *testutil.Node // nil: not ours
-	ops            bool           // the separate metrics listener
-	exclusive      *sync.Mutex    // held by the check that has the node for itself
+	user, password string           // empty: no credentials are sent
+	node           *testutil.Node   // nil: not ours
+	mates          []*testutil.Node // all nodes of its cluster; nil: it is alone
+	ops            bool             // the separate metrics listener
+	exclusive      *sync.Mutex      // held by the check that has the node for itself
 }
 
 func reach(node *testutil.Node) *server {
@@ -124,11 +125,17 @@ type pending struct {
 
 func (f *pending) wait() *answer {
 	f.p.Helper()
+	return f.of(f.p)
+}
+
+// of is wait for another check.
+func (f *pending) of(p *probe) *answer {
+	p.Helper()
 	<-f.done
 	if f.err != nil {
-		f.p.Fatal(f.err)
+		p.Fatal(f.err)
 	}
-	f.answer.p = f.p
+	f.answer.p = p
 	return f.answer
 }
 
@@ -242,7 +249,7 @@ func (a *answer) line1() {
 func (a *answer) refusal() string {
 	a.p.Helper()
 	if ct := a.header.Get("Content-Type"); strings.HasPrefix(ct, "text/plain") {
-		if a.status != 404 && a.status != 405 && a.status != 431 {
+		if a.status != 404 && a.status != 405 && a.status != 431 && !slices.Contains(plainTexts, strings.TrimSuffix(a.body, "\n")) {
 			a.fatalf("plain text, want JSON")
 		}
 		if ct != "text/plain; charset=utf-8" || a.header.Get("X-Content-Type-Options") != "nosniff" && a.status != 431 {
@@ -257,6 +264,9 @@ func (a *answer) refusal() string {
 	a.line1()
 	var e struct{ Error, Code string }
 	a.decode(&e)
+	if slices.Contains(plainTexts, e.Error) {
+		a.fatalf("JSON, want plain text")
+	}
 	if keys := fieldsOf(a.body); len(keys) != 2 || keys[0] != "error" || keys[1] != "code" {
 		a.fatalf("fields %v, want error and code", keys)
 	}

@@ -17,8 +17,8 @@ import (
 // so of a rule that this suite does not show.
 var needs = map[string]string{
 	"node":    "not checked", // a check of this suite, which replaces the text by its result
-	"cluster": "needs a cluster",
-	"links":   "needs fan-out children",
+	"cluster": "not checked", // the same, in a cluster
+	"later":   "needs moves and decommission",
 	"remote":  "needs a remote cluster",
 	"parts":   "shown by another test",
 	"rule":    "binds clients and releases",
@@ -51,10 +51,13 @@ func readIDs(t *testing.T) []rule {
 	return out
 }
 
-// Every id stands once, an id has a check exactly if a node can show it, and where a
-// rule is shown by another test, that test exists.
+// Every id stands once, an id has a check exactly if nodes can show it, and where a rule is
+// shown by another test, that test exists.
 func TestIDs(t *testing.T) {
-	all := checks()
+	all, inCluster := checks(), map[string]bool{}
+	for id := range clusterOnly() {
+		inCluster[id] = true
+	}
 	seen := map[string]bool{}
 	for _, r := range readIDs(t) {
 		if seen[r.id] {
@@ -66,9 +69,16 @@ func TestIDs(t *testing.T) {
 			t.Errorf("%s has no check", r.id)
 		case r.need != "node" && all[r.id] != nil:
 			t.Errorf("%s has a check, and ids.txt says it %s", r.id, needs[r.need])
+		case r.need == "cluster" && !inCluster[r.id]:
+			t.Errorf("%s has no check in a cluster", r.id)
+		case r.need != "cluster" && inCluster[r.id]:
+			t.Errorf("%s has a check in a cluster, and ids.txt says it %s", r.id, needs[r.need])
 		case r.need == "parts":
 			shownBy(t, r)
 		}
+	}
+	for id := range inCluster {
+		all[id] = nil
 	}
 	for id := range all {
 		if !seen[id] {
@@ -101,17 +111,19 @@ func shownBy(t *testing.T, r rule) {
 	t.Errorf("%s: %s has no %s", r.id, m[1], m[2])
 }
 
-// report writes what became of each id, and logs the sum.
-func (s *suite) report(ids []rule) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+// report writes what became of each id on one node and in a cluster, and logs the sum.
+func report(t *testing.T, ids []rule, one, cluster *suite) {
 	var table bytes.Buffer
 	w := tabwriter.NewWriter(&table, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "ID\tONE NODE\tIN A CLUSTER\tRULE")
 	sum := map[string]int{}
 	for _, r := range ids {
-		result := cmp.Or(s.results[r.id], needs[r.need])
-		sum[strings.SplitN(result, ":", 2)[0]]++
-		fmt.Fprintf(w, "%s\t%s\t%s\n", r.id, result, r.title)
+		alone, many := one.result(r.id), cluster.result(r.id)
+		sum[outcome(r, alone, many)]++
+		if alone+many == "" {
+			alone = needs[r.need]
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", r.id, cmp.Or(alone, "-"), cmp.Or(many, "-"), r.title)
 	}
 	_ = w.Flush()
 	parts := []string{}
@@ -124,10 +136,33 @@ func (s *suite) report(ids []rule) {
 	}
 	slices.Sort(parts[2:])
 	line := strings.Join(parts, ", ")
-	s.t.Log(line)
+	t.Log(line)
 	if name := os.Getenv(envReport); name != "" {
 		if err := os.WriteFile(name, []byte(line+"\n\n"+table.String()), 0o644); err != nil {
-			s.t.Error(err)
+			t.Error(err)
 		}
 	}
+}
+
+// outcome sums an id up: one failure fails it, and a pass anywhere else passes it.
+func outcome(r rule, results ...string) string {
+	switch {
+	case slices.Contains(results, "fail"):
+		return "fail"
+	case slices.Contains(results, "pass"):
+		return "pass"
+	}
+	for _, result := range results {
+		if result != "" {
+			return strings.SplitN(result, ":", 2)[0]
+		}
+	}
+	return needs[r.need]
+}
+
+// result is what became of an id, "" if nothing did.
+func (s *suite) result(id string) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.results[id]
 }

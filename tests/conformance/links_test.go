@@ -121,6 +121,20 @@ var linkChecks = map[string]check{
 		p.detach(s, parent, child).is(204, "")
 		alter(child, `{"type":["object","array","string"]}`).is(200, "…")
 	},
+	"LIM-12": func(p *probe) {
+		s := p.server()
+		parent := p.newTopic(s)
+		create := func() *answer {
+			name := p.name()
+			p.dropAtEnd(name)
+			return p.ask(s, "POST /v1/topics", fmt.Sprintf(`{"name":%q,"parent":%q}`, name, parent))
+		}
+		for range 108 {
+			create().is(201, "")
+		}
+		create().is(409, "…has 108 children, at most 108")
+		p.attach(s, parent, p.newTopic(s)).is(409, "…has 108 children, at most 108")
+	},
 	"LIM-13": func(p *probe) {
 		s := p.server()
 		forever := p.newTopic(s, `"retention_ms":0`)

@@ -1,6 +1,7 @@
-// Package conformance holds the HTTP API to its specification: one test per rule id
-// of spec/http-api that a single node can show, run over TCP against the real binary,
-// or against any node that NARAD_CONFORMANCE_URL names. See README.md.
+// Package conformance holds the HTTP API to its specification: one test per rule id of
+// spec/http-api, run over TCP against the real binary, on one node and through a node of a
+// cluster that neither owns nor leads, or against any node that NARAD_CONFORMANCE_URL names.
+// See README.md.
 package conformance
 
 import (
@@ -70,6 +71,7 @@ func checks() map[string]check {
 type suite struct {
 	t        *testing.T
 	external *server // from the environment, or nil
+	cluster  bool    // asks a node that neither owns nor leads
 
 	mu      sync.Mutex // guards the rest
 	nodes   map[string]*server
@@ -93,13 +95,51 @@ func TestConformance(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs the real binary for many seconds")
 	}
-	s := newSuite(t)
+	one := newSuite(t)
+	cluster := &suite{t: t, cluster: true, nodes: map[string]*server{}, results: map[string]string{}}
 	t.Cleanup(func() { // after the parallel subtests
-		s.report(readIDs(t))
-		theDocument().conclude(t, s.whole())
+		report(t, readIDs(t), one, cluster)
+		theDocument().conclude(t, one.whole(checks()), cluster.whole(clusterOnly()))
 	})
 	all := checks()
 	all[openAPIName] = openAPI // no id, and runs as if it were one
+	one.run(t, all)
+	if one.external == nil {
+		t.Run("cluster", cluster.runCluster)
+	}
+}
+
+// runCluster runs the same checks and more through a node that neither owns nor leads, and
+// the scenarios.
+func (s *suite) runCluster(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("gives every node an address of its own, which needs Linux")
+	}
+	t.Parallel()
+	s.t = t
+	t.Run("all", func(t *testing.T) {
+		for _, name := range slices.Sorted(maps.Keys(scenarios)) {
+			s.play(t, name)
+		}
+		t.Run("bystander", func(t *testing.T) {
+			t.Parallel()
+			all := checks()
+			maps.Copy(all, clusterChecks)
+			s.run(t, all)
+		})
+	})
+	for _, node := range s.nodes {
+		(&probe{T: t, suite: s, id: "aside"}).aside(node)
+		for _, mate := range node.mates {
+			for _, line := range mate.LogLines("http server error") {
+				t.Log(mate.ID, line) // shown if something failed
+			}
+		}
+	}
+}
+
+// run runs checks as parallel subtests.
+func (s *suite) run(t *testing.T, all map[string]check) {
 	for _, id := range slices.Sorted(maps.Keys(all)) {
 		t.Run(id, func(t *testing.T) {
 			t.Parallel()
@@ -111,15 +151,13 @@ func TestConformance(t *testing.T) {
 }
 
 // whole reports whether every check has run to its end.
-func (s *suite) whole() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for id := range checks() {
-		if s.results[id] != "pass" {
+func (s *suite) whole(all map[string]check) bool {
+	for id := range all {
+		if s.result(id) != "pass" {
 			return false
 		}
 	}
-	return s.results[openAPIName] == "pass"
+	return s.result(openAPIName) == "pass"
 }
 
 // probe is the work of one check.
@@ -141,7 +179,9 @@ func (p *probe) record() {
 	}
 	p.suite.mu.Lock()
 	defer p.suite.mu.Unlock()
-	p.suite.results[p.id] = result
+	if p.suite.results[p.id] != "fail" {
+		p.suite.results[p.id] = result
+	}
 }
 
 // skip ends a check that this target cannot show.
@@ -188,6 +228,7 @@ func (p *probe) secured() *server {
 // files is a node whose data directory the check may look into or damage.
 func (p *probe) files() *server {
 	p.Helper()
+	p.oneNode()
 	if p.suite.external != nil {
 		p.skip("needs the node's files")
 	}
@@ -228,8 +269,18 @@ func (p *probe) own(env ...string) *testutil.Node {
 
 func (p *probe) ownOnly() {
 	p.Helper()
+	p.oneNode()
 	if p.suite.external != nil {
 		p.skip("needs a node of its own configuration")
+	}
+}
+
+// oneNode skips, in a cluster, what one node shows as well: what it does for itself, before
+// any other node comes in.
+func (p *probe) oneNode() {
+	p.Helper()
+	if p.suite.cluster {
+		p.skip("shown on one node")
 	}
 }
 
@@ -247,16 +298,25 @@ func (p *probe) shared(name string, env ...string) *server {
 		return n
 	}
 	lent := &lender{TB: p, owner: s.t, starting: true}
-	node := testutil.NewNode(lent, s.t.TempDir())
-	node.Env = env
-	node.Start()
-	n := reach(node)
-	if slices.Contains(env, "NARAD_SECURITY_ENABLED=true") {
-		n = p.asRoot(node, rootPassword)
-	}
+	n := p.form(lent, env...)
 	lent.starting = false
 	s.nodes[name] = n
 	return n
+}
+
+// form starts a node, or the cluster that it is in.
+func (p *probe) form(lent *lender, env ...string) *server {
+	p.Helper()
+	if p.suite.cluster {
+		return p.formBystander(lent, env...)
+	}
+	node := testutil.NewNode(lent, lent.TempDir())
+	node.Env = env
+	node.Start()
+	if slices.Contains(env, secure()[0]) {
+		return p.asRoot(node, rootPassword)
+	}
+	return reach(node)
 }
 
 // lender lets a node that one check starts outlive it. The node's log is shown if it
@@ -268,6 +328,7 @@ type lender struct {
 }
 
 func (l *lender) Cleanup(f func()) { l.owner.Cleanup(f) }
+func (l *lender) TempDir() string  { return l.owner.TempDir() }
 func (l *lender) Failed() bool     { return l.starting }
 func (l *lender) Log(args ...any)  { l.owner.Log(args...) }
 

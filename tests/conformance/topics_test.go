@@ -34,6 +34,7 @@ type stats struct {
 	HighWatermark   int64  `json:"high_watermark"`
 	SizeBytes       int64  `json:"size_bytes"`
 	OldestSegmentAt int64  `json:"oldest_segment_at"`
+	Owner           string `json:"owner_node"`
 	Status          string `json:"status"`
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"github.com/narad-mq/narad/client"
 	"github.com/narad-mq/narad/internal/testutil"
+	"github.com/narad-mq/narad/tests/ledger"
 )
 
 // snapshots makes nodes take snapshots of their metadata often and keep little log
@@ -20,8 +21,11 @@ import (
 var snapshots = []string{
 	"NARAD_CLUSTER_RAFT_SNAPSHOT_THRESHOLD=20",
 	"NARAD_CLUSTER_RAFT_SNAPSHOT_INTERVAL=1s",
-	"NARAD_CLUSTER_RAFT_TRAILING_LOGS=200",
+	"NARAD_CLUSTER_RAFT_TRAILING_LOGS=20",
 }
+
+// wholeLog goes after snapshots: an old state can be brought up to date from the log.
+const wholeLog = "NARAD_CLUSTER_RAFT_TRAILING_LOGS=10000"
 
 // lateBy is the delay of the child whose backlog a bad start could skip.
 const lateBy = 6 * time.Second
@@ -38,15 +42,26 @@ func (c *cluster) copyOf(n *node) string {
 	return to
 }
 
-// putBack replaces a stopped node's metadata by a copy.
-func (c *cluster) putBack(n *node, from string) {
+// putBack replaces a stopped node's metadata by a copy, whole or the parts named.
+func (c *cluster) putBack(n *node, from string, parts ...string) {
 	c.t.Helper()
-	err := os.RemoveAll(metastore(n))
-	if err == nil {
-		err = os.CopyFS(metastore(n), os.DirFS(from))
+	if len(parts) == 0 {
+		parts = []string{"."}
 	}
-	if err != nil {
-		c.t.Fatal(err)
+	for _, part := range parts {
+		at, from := filepath.Join(metastore(n), part), filepath.Join(from, part)
+		err := os.RemoveAll(at)
+		if info, e := os.Stat(from); err == nil && e == nil && info.IsDir() {
+			err = os.CopyFS(at, os.DirFS(from))
+		} else if err == nil && e == nil {
+			var b []byte
+			if b, err = os.ReadFile(from); err == nil {
+				err = os.WriteFile(at, b, 0o600)
+			}
+		}
+		if err != nil {
+			c.t.Fatal(err)
+		}
 	}
 }
 
@@ -106,8 +121,8 @@ type staleLoad struct {
 
 // newStaleLoad forms the cluster, copies the victim's metadata, and then changes what
 // the metadata says.
-func newStaleLoad(t *testing.T) *staleLoad {
-	c := form(t, 3, snapshots...)
+func newStaleLoad(t *testing.T, env ...string) *staleLoad {
+	c := form(t, 3, append(slices.Clone(snapshots), env...)...)
 	s := &staleLoad{c: c, victim: c.initial[2]}
 	s.orders = c.newLoad("orders", 6, client.CreateTopic{Name: "orders-late", FanoutDelayMS: lateBy.Milliseconds()})
 	c.agree()
@@ -118,6 +133,7 @@ func newStaleLoad(t *testing.T) *staleLoad {
 	if err := cl.Detach(t.Context(), "orders", "orders-late"); err != nil {
 		t.Fatal(err)
 	}
+	s.between(cl)
 	if _, err := cl.Attach(t.Context(), "orders", "orders-late", lateBy); err != nil {
 		t.Fatal(err)
 	}
@@ -129,6 +145,33 @@ func newStaleLoad(t *testing.T) *staleLoad {
 	s.orders.through("before")
 	s.young.through("before")
 	return s
+}
+
+// between sends messages while the child is detached: it must never have them, and would
+// by a cursor that began where the attachment before began (O7).
+func (s *staleLoad) between(cl *client.Client) {
+	s.c.t.Helper()
+	book := s.orders.paths["orders"]
+	for i := range 60 {
+		id := fmt.Sprint("between-", i)
+		payload := book.Sending(id, ledger.BodyMin)
+		err := cl.Produce(s.c.t.Context(), "orders", client.Message{Payload: payload, Pin: client.Partition(i % 6)})
+		book.Answered(err, id)
+		if err != nil {
+			s.c.t.Fatal(err)
+		}
+	}
+	testutil.Eventually(s.c.t, patience, func() bool { // committed before the child is attached again
+		d, err := cl.DescribeTopic(s.c.t.Context(), "orders")
+		if err != nil {
+			return false
+		}
+		var stored int64
+		for _, p := range d.PartitionStats {
+			stored += p.HighWatermark
+		}
+		return stored == 60
+	}, "the messages between to be committed")
 }
 
 // others are the initial members but one.
@@ -192,17 +235,14 @@ func TestF28OldMetadataDestroysNothing(t *testing.T) {
 // it believes before the barrier. F28 with O1 O2 O3 O7 O13.
 func TestF28LeaderBehindItsLogDestroysNothing(t *testing.T) {
 	needCuts(t)
-	s := newStaleLoad(t)
+	s := newStaleLoad(t, wholeLog)
 	c := s.c
 	other := c.initial[1]
 	led := 0
 	for range rounds(2, 8) {
 		over := s.fall()
-		// Of the victim's metadata only the state machine is old.
-		if err := os.Remove(filepath.Join(metastore(s.victim), "fsm.db")); err != nil {
-			t.Fatal(err)
-		}
-		mend := c.cut(other, s.victim, raftPlane) // it can vote, and not ask for votes
+		c.putBack(s.victim, s.old, "fsm.db", "snapshots") // the log stays what it was
+		mend := c.cut(other, s.victim, raftPlane)         // it can vote, and not ask for votes
 		c.launch(s.victim, other)
 		c.ready(s.victim)
 		if c.leader() == s.victim {

@@ -103,7 +103,7 @@ var accessChecks = map[string]check{
 		p.ask(user, "GET /v1/topics", "").is(200, "")
 	},
 	"AUTH-4": func(p *probe) {
-		p.ownOnly()
+		p.ourFiles()
 		s := p.secured()
 		user := p.newUser(s)
 		hashed := false

@@ -21,6 +21,20 @@ var clusterChecks = map[string]check{
 			}
 		}
 	},
+	"BODY-5": func(p *probe) {
+		s := p.server()
+		topic := p.newTopic(s)
+		p.produce(s, topic, "?partition=0", "1")
+		m := p.take(s, topic, "&partition=0")
+		p.settle(s, topic, m.Handle, "").is(204, "")
+		relayed := []*answer{p.settle(s, topic, m.Handle, "").is(410, textGone)}
+		corrupt(func(p *probe, s *server, topic string) {
+			relayed = append(relayed, p.ask(s, replay(topic, 0), "").is(410, "record is unreadable"))
+		})(p)
+		for _, a := range relayed {
+			a.has("X-Content-Type-Options", "nosniff").has("Content-Type", "application/json")
+		}
+	},
 	"RT-2": func(p *probe) {
 		s := p.server()
 		topic := p.newTopic(s)
@@ -102,7 +116,7 @@ var unborn = scenario{
 				return p.ask(s, "POST /v1/topics", fmt.Sprintf(`{"name":%q}`, name)).is(201, "")
 			}
 			create().within(4 * time.Second) // it may have been seen forming before
-			create().within(time.Second)
+			create().within(1900 * time.Millisecond)
 		})
 		p.show("F-1", func(p *probe) {
 			testutil.Eventually(p, clusterPatience, func() bool {

@@ -315,7 +315,7 @@ func (l *lost) started() {
 		for _, line := range []string{
 			"GET /v1/topics/" + l.topic + "/consume?wait=5s", l.pinned("&wait=5s"), l.pinned("&offset=0"), l.ack(l.lease()),
 		} {
-			p.ask(l.s, line, "").is(503, textUnavailable).within(time.Second)
+			p.ask(l.s, line, "").is(503, textUnavailable).within(2 * time.Second)
 		}
 	})
 	p.show("TG-6", func(p *probe) { p.ask(l.s, "GET /v1/topics/"+l.topic, "").is(503, textUnavailable) })

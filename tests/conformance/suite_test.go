@@ -16,6 +16,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/narad-mq/narad/internal/testutil"
 )
@@ -225,14 +226,32 @@ func (p *probe) secured() *server {
 	return p.shared("secured", secure()...)
 }
 
-// files is a node whose data directory the check may look into or damage.
+// files is a node whose data directory the check may look into or damage; see owner.
 func (p *probe) files() *server {
 	p.Helper()
-	p.oneNode()
+	p.ourFiles()
+	return p.shared("default")
+}
+
+func (p *probe) ourFiles() {
+	p.Helper()
 	if p.suite.external != nil {
 		p.skip("needs the node's files")
 	}
-	return p.shared("default")
+}
+
+// owner is the node that has a partition's files.
+func (p *probe) owner(s *server, topic string, partition int) *testutil.Node {
+	p.Helper()
+	if s.mates == nil {
+		return s.node
+	}
+	id := p.describe(s, topic).Stats[partition].Owner
+	i := slices.IndexFunc(s.mates, func(n *testutil.Node) bool { return n.ID == id })
+	if i < 0 {
+		p.Fatalf("%s/%d is owned by %q", topic, partition, id)
+	}
+	return s.mates[i]
 }
 
 // Settings of the node of tight.
@@ -240,7 +259,7 @@ const (
 	tightConsumes = 4
 	tightProduces = 3
 	tightBudget   = 2 << 20
-	tightWait     = "1s"
+	tightWait     = time.Second
 )
 
 // tight is a node with small limits, for this check alone until it ends: its limits
@@ -252,7 +271,7 @@ func (p *probe) tight() *server {
 		fmt.Sprint("NARAD_HTTP_MAX_CONSUME_IN_FLIGHT_PER_IDENTITY=", tightConsumes),
 		fmt.Sprint("NARAD_HTTP_MAX_PRODUCE_IN_FLIGHT_PER_IDENTITY=", tightProduces),
 		fmt.Sprint("NARAD_HTTP_MAX_BATCH_BODY_BYTES_IN_FLIGHT=", tightBudget),
-		"NARAD_HTTP_MAX_CONSUME_WAIT="+tightWait)
+		fmt.Sprint("NARAD_HTTP_MAX_CONSUME_WAIT=", tightWait))
 	s.exclusive.Lock()
 	p.Cleanup(s.exclusive.Unlock)
 	return s

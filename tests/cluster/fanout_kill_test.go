@@ -13,6 +13,7 @@ import (
 const (
 	killSlab  = 40 // records of a slab: what one kill may repeat, per cursor
 	killParts = 6  // of the parent
+	moreParts = 9  // of the parent that grows
 	killDelay = 2 * time.Second
 )
 
@@ -62,4 +63,41 @@ func TestO7FanoutUnderKills(t *testing.T) {
 	if s.count() < 1000 {
 		t.Errorf("only %d messages were accepted: the run proves little", s.count())
 	}
+}
+
+// O7: parent and child get more partitions under load, and nodes are killed right after.
+// A partition made later is copied from its first record, a slab goes where the child's
+// partitions are by then, and no child has a gap.
+func TestO7FanoutWhileGrowing(t *testing.T) {
+	c := form(t, 3, fmt.Sprint("NARAD_FANOUT_MAX_BATCH_RECORDS=", killSlab))
+	c.family(client.CreateTopic{Name: "p", Partitions: killParts},
+		client.CreateTopic{Name: "same", Partitions: killParts},
+		client.CreateTopic{Name: "grown", Partitions: 4})
+	s := c.stream("p", 10*time.Millisecond, 0)
+	s.flows("before", 100)
+	grow := func(topic string, to int) {
+		t.Helper()
+		if _, err := c.followers()[0].client().AlterTopic(t.Context(), topic, client.AlterTopic{Partitions: &to}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	grow("p", moreParts)
+	s.flows("the parent has grown", 100)
+	grow("grown", 7)
+	gone := c.owners("p")[moreParts-1]
+	over := c.kill(gone)
+	s.flows("killed", 100)
+	c.revive(over, gone)
+	s.flows("after", 100)
+	s.end()
+	c.dispatched("p", s.accepted)
+	c.settled("p", "same", "grown")
+	parent := c.living()[0].contentsOf("p")
+	for p := killParts; p < moreParts; p++ {
+		if len(parent.part(p)) == 0 {
+			t.Errorf("partition %d got nothing: the run proves nothing", p)
+		}
+	}
+	judgeCopy(t, "same", parent, c.living()[1].contentsOf("same"), 0, moreParts*killSlab)
+	judgeSet(t, "grown", parent, c.living()[2].contentsOf("grown"), moreParts*killSlab) // keys moved on
 }

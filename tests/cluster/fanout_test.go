@@ -69,6 +69,35 @@ func (c contents) part(p int) (out contents) {
 // before the delay has passed.
 func judgeCopy(t *testing.T, name string, parent, child contents, delay time.Duration, repeatsMax int) {
 	t.Helper()
+	judgeSet(t, name, parent, child, repeatsMax)
+	judgeOrder(t, name, parent, child)
+	first, early := child.first(), 0
+	for raw, s := range parent.first() {
+		if at, ok := first[raw]; ok && at.second < s.second+int64(delay/time.Second) {
+			early++
+		}
+	}
+	if early > 0 {
+		t.Errorf("%s: %d records came before their delay of %v", name, early, delay)
+	}
+}
+
+// first is where each payload is for the first time: of two places the one with the
+// earlier commit, within a partition the smaller offset.
+func (c contents) first() map[string]stored {
+	at := map[string]stored{}
+	for _, s := range c {
+		if before, ok := at[s.raw]; !ok || s.second < before.second {
+			at[s.raw] = s
+		}
+	}
+	return at
+}
+
+// judgeSet holds a child to its parent: every record as often as there at least, no other
+// record, and at most so many repetitions.
+func judgeSet(t *testing.T, name string, parent, child contents, repeatsMax int) {
+	t.Helper()
 	has, should := child.times(), parent.times()
 	gaps, foreign := 0, 0
 	for raw, n := range should {
@@ -92,43 +121,35 @@ func judgeCopy(t *testing.T, name string, parent, child contents, delay time.Dur
 	if repeated > repeatsMax {
 		t.Errorf("%s repeats %d records, at most %d were in flight", name, repeated, repeatsMax)
 	}
+	t.Logf("%s: %d records, %d repeated (most %d)", name, len(child), repeated, repeatsMax)
+}
+
+// judgeOrder checks that records of one key of one parent partition are in one child
+// partition, in their order.
+func judgeOrder(t *testing.T, name string, parent, child contents) {
+	t.Helper()
 	type lane struct {
 		partition int // of the parent
 		key       string
 	}
-	first, early := map[string]stored{}, 0 // in the child
-	for _, s := range child {
-		if _, ok := first[s.raw]; !ok {
-			first[s.raw] = s
-		}
-	}
-	last := map[lane]stored{}
+	first, times, last := child.first(), parent.times(), map[lane]stored{}
 	ordered := 0
 	for _, s := range parent {
-		if should[s.raw] > 1 || has[s.raw] == 0 {
+		at, ok := first[s.raw]
+		if s.key == "" || times[s.raw] > 1 || !ok {
 			continue // the parent's own repetitions have no one place
 		}
-		at := first[s.raw]
-		if at.second < s.second+int64(delay/time.Second) {
-			early++
-		}
-		if s.key == "" {
-			continue
-		}
 		in := lane{s.partition, s.key}
-		before, ok := last[in]
-		if ok && (at.key != s.key || at.partition != before.partition || at.offset < before.offset) {
-			t.Errorf("%s: key %q: %.60s is at %d/%d, what its parent has before it at %d/%d", name, s.key, s.raw, at.partition, at.offset, before.partition, before.offset)
-		}
-		if ok {
+		if before, ok := last[in]; ok {
 			ordered++
+			if at.key != s.key || at.partition != before.partition || at.offset < before.offset {
+				t.Errorf("%s: key %q: %.60s is at %d/%d, what its parent has before it at %d/%d",
+					name, s.key, s.raw, at.partition, at.offset, before.partition, before.offset)
+			}
 		}
 		last[in] = at
 	}
-	if early > 0 {
-		t.Errorf("%s: %d records came before their delay of %v", name, early, delay)
-	}
-	t.Logf("%s: %d records, %d repeated (most %d), %d pairs in order", name, len(child), repeated, repeatsMax, ordered)
+	t.Logf("%s: %d pairs in order", name, ordered)
 }
 
 // stream is load on one topic from several nodes: batches of messages that differ, of

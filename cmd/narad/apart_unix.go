@@ -11,5 +11,10 @@ import (
 // alone, which stops the child.
 func apart() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
 
-// terminate asks a child to stop gracefully.
-func terminate(p *os.Process) error { return p.Signal(syscall.SIGTERM) }
+// terminate asks a child to stop gracefully, also one that was paused to see what the
+// others do.
+func terminate(p *os.Process) error {
+	err := p.Signal(syscall.SIGTERM)
+	_ = p.Signal(syscall.SIGCONT) // it has ended where this fails
+	return err
+}

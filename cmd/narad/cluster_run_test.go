@@ -115,7 +115,7 @@ func freeBase(t *testing.T, nodes int) int {
 }
 
 // A scratch cluster: one cluster of three, its logs prefixed, a killed node reported, and
-// nothing left of it at the end.
+// nothing left of it at the end, also of a node that was paused.
 func TestClusterDevScratch(t *testing.T) {
 	tmp := t.TempDir()
 	p := play(t, tmp, "--base-port", strconv.Itoa(freeBase(t, 3)), "--log-level", "info")
@@ -144,8 +144,15 @@ func TestClusterDevScratch(t *testing.T) {
 	testutil.Eventually(t, 10*time.Second, func() bool {
 		return strings.Contains(p.err.String(), "narad: n1 ended: signal: killed; 2 of 3 nodes are running")
 	}, "a report of the killed node")
+	if err := syscall.Kill(pids[1], syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	start := time.Now()
 	if err := p.stop(t); err != nil {
 		t.Errorf("it ended with %v\n%s", err, p.err.String())
+	}
+	if took := time.Since(start); took >= stopWait {
+		t.Errorf("stopping took %s, with one node killed and one paused", took)
 	}
 	if left, err := os.ReadDir(tmp); err != nil || len(left) > 0 {
 		t.Errorf("left behind: %v, %v", left, err)

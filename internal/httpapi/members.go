@@ -118,6 +118,8 @@ func askStatus(ctx context.Context, nodes Nodes, list []memberView) {
 		wg.Go(func() {
 			status, err := nodes.NodeStatus(ctx, list[i].Addr)
 			switch {
+			case err == nil && status.Node != list[i].ID: // it moved, and another one took its address
+				list[i].StatusError = "another member answers at its address"
 			case err == nil:
 				list[i].NodeStatus = &status
 			case errors.Is(err, peer.ErrUnsupported):

@@ -154,6 +154,22 @@ func TestListMembersDetail(t *testing.T) {
 	}
 }
 
+// What another node tells at a member's address is not told of the member.
+func TestListMembersDetailOfAnother(t *testing.T) {
+	other := func(context.Context) (peer.NodeStatus, error) {
+		return peer.NodeStatus{Node: "n1", Moves: []peer.Move{}}, nil
+	}
+	s := serveRoster(t, &nodes{status: map[string]func(context.Context) (peer.NodeStatus, error){
+		"h1:7942": other, "h2:7942": other, "h3:7942": other,
+	}})
+	got := s.do(t, "GET", "/v1/cluster/members?detail=true", "")
+	got.expect(t, 200, `"node_status":{"node":"n1"`)
+	const want = `"status_error":"another member answers at its address"`
+	if strings.Count(got.body, `"node_status"`) != 1 || strings.Count(got.body, want) != 2 {
+		t.Errorf("%s, want one status and twice %s", got.body, want)
+	}
+}
+
 // Section 12.2: every partition with a target, by topic and partition, and what stops it.
 func TestListMoves(t *testing.T) {
 	got := serveRoster(t, nil).do(t, "GET", "/v1/cluster/moves", "")

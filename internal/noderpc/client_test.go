@@ -513,6 +513,30 @@ func TestPeerBound(t *testing.T) {
 	}
 }
 
+// TestPeerBoundWhileDialling: making room looks at every peer, and waits for none: one that
+// is about to dial holds its own lock and asks for the client's.
+func TestPeerBoundWhileDialling(t *testing.T) {
+	c := dialler(t, nil)
+	for i := range peersMax {
+		addr := "nowhere:" + strconv.Itoa(i+1)
+		c.peers[addr] = newPeer(c, addr)
+	}
+	busy := c.peers["nowhere:1"]
+	busy.mu.Lock()
+	defer busy.mu.Unlock()
+	made := make(chan error, 1)
+	go func() {
+		_, err := c.peer("one more:1")
+		made <- err
+	}()
+	if err := receive(t, made, "room for one more"); err != nil {
+		t.Error(err)
+	}
+	if c.peers["nowhere:1"] != busy {
+		t.Error("the one that is busy was forgotten")
+	}
+}
+
 func TestMetrics(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	s, b := serve(t, nil), newBlocker()

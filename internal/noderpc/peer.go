@@ -53,9 +53,12 @@ func newPeer(c *Client, addr string) *peer {
 	return &peer{client: c, addr: addr, tls: c.security.clientTLS()}
 }
 
-// idle reports whether nothing would be lost with p but its backoff.
+// idle reports whether nothing would be lost with p but its backoff. It never waits: the
+// caller holds the client's lock, which whoever holds p's may be waiting for.
 func (p *peer) idle() bool {
-	p.mu.Lock()
+	if !p.mu.TryLock() {
+		return false
+	}
 	defer p.mu.Unlock()
 	return p.dialing == nil && p.link.Load() == nil
 }

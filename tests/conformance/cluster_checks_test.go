@@ -21,6 +21,21 @@ var clusterChecks = map[string]check{
 			}
 		}
 	},
+	"AZ-20": func(p *probe) {
+		s := p.secured()
+		alice := p.newUser(s, grant("create", "*"))
+		leader := reach(s.mates[0]).as(alice.user, alice.password)
+		for range 5 { // the bystander may not have heard of it
+			topic := p.newTopic(leader)
+			p.ask(alice, "PATCH /v1/topics/"+topic, `{"retention_ms":7200000}`).is(200, "")
+			child := p.newTopic(leader)
+			p.attach(alice, topic, child).is(200, "")
+			p.ask(alice, "DELETE /v1/topics/"+child, "").is(204, "")
+		}
+		for _, line := range []string{"PATCH /v1/topics/missing", "DELETE /v1/topics/missing"} {
+			p.ask(alice, line, `{"retention_ms":7200000}`).is(404, "topic not found")
+		}
+	},
 	"BODY-5": func(p *probe) {
 		s := p.server()
 		topic := p.newTopic(s)

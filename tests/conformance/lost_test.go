@@ -25,6 +25,9 @@ var plainTexts = []string{textOwnerDown, textNoAnswer, textAckLost, textAckUnsen
 // ackStreams is how many streams to an owner acks take in turn, each opened by its first.
 const ackStreams = 16
 
+// leasesTaken is how many handles of the victim's partition the scenario spends.
+const leasesTaken = 9
+
 // lost is a cluster of four that loses one node after the other. asked neither leads nor
 // owns a partition of topic; victim owns one and does not lead.
 type lost struct {
@@ -98,7 +101,7 @@ func (p *probe) newLost() *lost {
 	}
 	l.parent, l.child = p.pair(l.s)
 	l.single, l.single2 = p.newTopic(l.s), p.newTopic(l.s)
-	for range 8 {
+	for range leasesTaken {
 		p.produce(l.s, l.topic, fmt.Sprint("?partition=", l.gone), "1")
 		l.leases = append(l.leases, p.take(l.s, l.topic, fmt.Sprint("&partition=", l.gone)))
 	}
@@ -159,6 +162,7 @@ func (l *lost) paused() {
 	// All at once: each waits for the victim.
 	consume, poll, replay := p.later(l.s, l.pinned(""), ""), p.later(l.s, l.pinned("&wait=1s"), ""), p.later(l.s, l.pinned("&offset=0"), "")
 	ack, left := p.later(l.s, l.ack(l.lease()), ""), p.later(l.s, l.ack(l.lease()), "")
+	both := p.later(l.s, "POST /v1/topics/"+l.topic+"/ack?extend=1", fmt.Sprintf(`{"receipt_handles":[%q,%q]}`, l.lease(), l.kept.Handle))
 	name := p.name()
 	create := p.later(l.s, "POST /v1/topics", fmt.Sprintf(`{"name":%q,"parent":%q}`, name, l.topic))
 	attach := p.later(l.s, childrenLine("POST", l.topic), fmt.Sprintf(`{"child":%q}`, l.single))
@@ -181,6 +185,13 @@ func (l *lost) paused() {
 	for _, id := range []string{"A-9", "E-502A"} {
 		p.show(id, func(p *probe) { ack.of(p).is(502, textAckLost).within(4 * time.Second) })
 	}
+	p.show("AB-8", func(p *probe) {
+		var b struct{ Results []settled }
+		both.of(p).wants(200, &b).within(4 * time.Second)
+		if len(b.Results) != 2 || b.Results[0] != (settled{502, textAckLost}) || b.Results[1].Status != 204 {
+			p.Errorf("%+v, want 502 of the owner that does not answer only", b.Results)
+		}
+	})
 	p.show("TC-19", func(p *probe) {
 		create.of(p).is(503, textUnavailable)
 		p.ask(l.s, "GET /v1/topics/"+name, "").is(404, "topic not found")
@@ -218,6 +229,12 @@ func (l *lost) unreached() {
 			p.ask(l.s, l.ack(l.lease()), "").is(503, textAckUnsent).has("Retry-After", "1").within(4 * time.Second)
 		})
 	}
+	p.show("AB-8", func(p *probe) {
+		got := p.settleAll(l.s, l.topic, "?extend=1", l.kept.Handle, l.lease())
+		if got[0].Status != 204 || got[1] != (settled{503, textAckUnsent}) {
+			p.Errorf("%+v, want 503 of the owner that was not reached only", got)
+		}
+	})
 }
 
 // dead: the leader has marked the victim.

@@ -136,6 +136,10 @@ var unborn = scenario{
 		p.show("F-1", func(p *probe) {
 			testutil.Eventually(p, clusterPatience, func() bool {
 				a := p.ask(s, line, "")
+				if a.status == 503 {
+					a.is(503, textUnavailable) // the leadership has moved
+					return false
+				}
 				if a.status == 409 {
 					a.is(409, "…has led for less than 12s…")
 					return false

@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"context"
 	"flag"
 	"fmt"
 	"maps"
@@ -157,6 +158,30 @@ func (p *probe) formBystander(tb testing.TB, env ...string) *server {
 	}
 	s.mates = c.nodes
 	return s
+}
+
+// moved reports, of a change that was refused and did nothing, that the leadership has moved
+// since the cluster was formed: a busy machine does that, and then the change is to be
+// asked for again.
+func (s *server) moved(ctx context.Context, a *answer) bool {
+	if s.mates == nil || a.status != 503 || !strings.Contains(a.body, `"control_plane_unavailable"`) {
+		return false
+	}
+	for range 25 {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-time.After(200 * time.Millisecond):
+		}
+		elections := 0
+		for _, n := range s.mates {
+			elections += len(n.LogLines("starting election"))
+		}
+		if elections > 0 { // the one that formed it is not of this kind: the leader was alone
+			return true
+		}
+	}
+	return false
 }
 
 // aside fails a check whose node was no bystander after all.

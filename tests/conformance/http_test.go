@@ -48,7 +48,7 @@ func reach(node *testutil.Node) *server {
 
 // as is the same node, asked as somebody else; an empty user sends no credentials.
 func (s *server) as(user, password string) *server {
-	return &server{base: s.base, user: user, password: password, node: s.node, exclusive: s.exclusive}
+	return &server{base: s.base, user: user, password: password, node: s.node, mates: s.mates, exclusive: s.exclusive}
 }
 
 // transport sends requests as they are written: no compression, no redirect.
@@ -95,6 +95,9 @@ func (p *probe) ask(s *server, line, body string, headers ...string) *answer {
 	ctx, cancel := context.WithTimeout(context.Background(), answerTimeout)
 	defer cancel()
 	a, err := s.send(ctx, line, body, headers)
+	for err == nil && s.moved(ctx, a) {
+		a, err = s.send(ctx, line, body, headers)
+	}
 	if err != nil {
 		p.Fatalf("%s: %v", line, err)
 	}

@@ -259,7 +259,7 @@ const (
 	tightConsumes = 4
 	tightProduces = 3
 	tightBudget   = 2 << 20
-	tightWait     = time.Second
+	tightWait     = 3 * time.Second
 )
 
 // tight is a node with small limits, for this check alone until it ends: its limits

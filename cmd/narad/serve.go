@@ -93,6 +93,9 @@ func serve(ctx context.Context, cfg config.Config, out stdio) error {
 	n.start = n.clk.Now()
 	signal.Ignore(syscall.SIGHUP, syscall.SIGPIPE)
 	if err := n.boot(ctx); err != nil {
+		if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
+			err = nil // told to stop before it was up: a graceful stop too
+		}
 		return errors.Join(err, n.stop())
 	}
 	var failed error

@@ -9,9 +9,8 @@ import (
 	"testing"
 	"time"
 
-	dto "github.com/prometheus/client_model/go"
-
 	"github.com/prometheus/client_golang/prometheus"
+	promtest "github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/narad-mq/narad/internal/model"
 	"github.com/narad-mq/narad/internal/testutil"
@@ -21,11 +20,7 @@ func newGauge() prometheus.Gauge { return prometheus.NewGauge(prometheus.GaugeOp
 
 func queuedGauge(t *testing.T, r *rig) float64 {
 	t.Helper()
-	var m dto.Metric
-	if err := r.verifier.queued.Write(&m); err != nil {
-		t.Fatal(err)
-	}
-	return m.GetGauge().GetValue()
+	return promtest.ToFloat64(r.verifier.queued)
 }
 
 // TestAUTH5FloodOfGuessesDoesNotDelayACachedUser: 64 guessers keep every slot and

@@ -9,7 +9,6 @@ import (
 
 	"github.com/narad-mq/narad/internal/model"
 	"github.com/narad-mq/narad/internal/testutil"
-	dto "github.com/prometheus/client_model/go"
 )
 
 // series returns the exposed values by "name{label values}", histograms by count.
@@ -27,12 +26,12 @@ func (r *rig) series() map[string]float64 {
 				labels = append(labels, l.GetValue())
 			}
 			key := f.GetName() + "{" + strings.Join(labels, ",") + "}"
-			switch f.GetType() {
-			case dto.MetricType_COUNTER:
+			switch {
+			case m.Counter != nil:
 				out[key] = m.Counter.GetValue()
-			case dto.MetricType_GAUGE:
+			case m.Gauge != nil:
 				out[key] = m.Gauge.GetValue()
-			case dto.MetricType_HISTOGRAM:
+			case m.Histogram != nil:
 				out[key] = float64(m.Histogram.GetSampleCount())
 			}
 		}

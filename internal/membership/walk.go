@@ -2,9 +2,11 @@ package membership
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net/http"
 
+	"github.com/narad-mq/narad/internal/noderpc"
 	"github.com/narad-mq/narad/internal/peer"
 	"github.com/narad-mq/narad/internal/telemetry"
 )
@@ -73,7 +75,11 @@ func (w *walker) ask(ctx context.Context, addr string, req peer.JoinRequest) (pe
 	ctx, cancel := context.WithTimeout(ctx, joinTimeout)
 	defer cancel()
 	a, err := w.client.Join(ctx, addr, req)
-	if err != nil {
+	switch {
+	case errors.Is(err, noderpc.ErrProof): // it stays so until a person compares the secrets
+		w.lines.Warn(w.log, addr+" proof", "cluster join rejected", "via", addr, "err", err)
+		return a, err
+	case err != nil:
 		w.log.Debug("cluster join attempt failed", "via", addr, "err", err)
 		return a, err
 	}

@@ -156,6 +156,8 @@ func (l *link) openFailed(err error) error {
 	lost := context.Cause(l.conn.Context())
 	l.close(closeDone, "no stream")
 	switch {
+	case rejectsProof(lost):
+		return fmt.Errorf("%w: %w: %w", ErrProof, err, lost)
 	case refusesUs(lost):
 		return fmt.Errorf("%w: %w", err, lost)
 	case lost != nil:

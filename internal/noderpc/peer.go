@@ -164,6 +164,13 @@ func refusesUs(cause error) bool {
 	return errors.As(cause, &app) && app.Remote && (app.ErrorCode == closeRejected || app.ErrorCode == closeBusy)
 }
 
+// rejectsProof reports whether the peer closed the connection because this end did not
+// prove its cluster secret.
+func rejectsProof(cause error) bool {
+	var app *quic.ApplicationError
+	return errors.As(cause, &app) && app.Remote && app.ErrorCode == closeRejected
+}
+
 // refused arms the backoff for a peer that answers but does not prove the secret, or that
 // refuses the proof of this end: dialling it at once would end the same way.
 func (p *peer) refused(err error) {

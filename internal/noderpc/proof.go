@@ -24,8 +24,8 @@ const (
 	roleServer role = "server"
 )
 
-// errProof: the peer did not prove the cluster secret.
-var errProof = errors.New("invalid auth")
+// ErrProof: one of the two ends did not prove the cluster secret to the other.
+var ErrProof = errors.New("invalid auth")
 
 // proof is what one end of a session shows for the secret. It is bound to the session by
 // its exporter, so that it is of no use in another (spec/cluster-and-network section 4.1).
@@ -116,14 +116,14 @@ func readProof(r io.Reader, kind frameType, want []byte) error {
 		return err
 	}
 	if head.kind != kind || head.id != 0 || head.size != macSize {
-		return fmt.Errorf("%w: frame of type %d and %d bytes", errProof, head.kind, head.size)
+		return fmt.Errorf("%w: frame of type %d and %d bytes", ErrProof, head.kind, head.size)
 	}
 	var mac [macSize]byte
 	if _, err := io.ReadFull(r, mac[:]); err != nil {
 		return err
 	}
 	if !hmac.Equal(mac[:], want) {
-		return errProof
+		return ErrProof
 	}
 	return nil
 }

@@ -241,7 +241,7 @@ func (c *serverConn) authenticate(stream *quic.Stream) error {
 	case err == nil:
 		c.provenOnce(true)
 		return nil
-	case c.proved.Load() && !errors.Is(err, errProof) && !errors.Is(err, errFrame):
+	case c.proved.Load() && !errors.Is(err, ErrProof) && !errors.Is(err, errFrame):
 		// The stream ended, or was slow: that tells nothing against a peer that has shown
 		// the secret, and requests of its other streams are running.
 		stream.CancelRead(streamDone)

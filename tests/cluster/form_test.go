@@ -197,6 +197,9 @@ func TestSecuredClusterAndAWrongSecret(t *testing.T) {
 	if !slices.ContainsFunc(c.initial, func(m *node) bool { return m.Logged("cluster stream rejected: invalid auth") }) {
 		t.Error("no member says that somebody showed another secret")
 	}
+	if !n.Logged("cluster join rejected", "invalid auth") {
+		t.Error("the node does not say that its secret is refused")
+	}
 	l.drain()
 	c.one(3)
 }

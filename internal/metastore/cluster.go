@@ -120,15 +120,37 @@ func (s *Store) reconfigure(ctx context.Context, change func() raft.IndexFuture)
 	return nil
 }
 
-// TransferLeadership hands leadership to the voter that is furthest along. A node
-// that does not lead, or is the only voter, has nothing to hand over.
+// answeredLately is how recent an answer to a heartbeat shows that a voter can take over.
+const answeredLately = time.Second
+
+// TransferLeadership hands leadership to a voter that answers: the one that is furthest
+// along while they all do. Raft by itself would choose by what it has sent, and so may
+// wait for one that is gone. A node that does not lead, or is the only voter, has nothing
+// to hand over.
 func (s *Store) TransferLeadership(ctx context.Context) error {
-	voters := slices.DeleteFunc(s.Servers(), func(server Server) bool { return !server.Voter })
-	if !s.IsLeader() || len(voters) < 2 {
+	voters := slices.DeleteFunc(s.Servers(), func(server Server) bool { return !server.Voter || server.ID == s.self.NodeID })
+	if !s.IsLeader() || len(voters) == 0 {
 		return nil
 	}
-	if err := s.await(ctx, func() raft.Future { return s.raft.LeadershipTransfer() }); err != nil {
-		return fmt.Errorf("transfer leadership: %w", err)
+	since := s.clock.Now().Add(-answeredLately)
+	answering := slices.DeleteFunc(slices.Clone(voters), func(server Server) bool { return !s.Answered(server, since) })
+	ask := []func() raft.Future{func() raft.Future { return s.raft.LeadershipTransfer() }}
+	if n := len(answering); n > 0 && n < len(voters) {
+		ask = ask[:0]
+		for _, v := range answering {
+			ask = append(ask, func() raft.Future {
+				return s.raft.LeadershipTransferToServer(raft.ServerID(v.ID), raft.ServerAddress(v.Addr))
+			})
+		}
 	}
-	return nil
+	var err error
+	for _, transfer := range ask {
+		if err = s.await(ctx, transfer); err == nil {
+			return nil
+		}
+		if ctx.Err() != nil || !s.IsLeader() {
+			break
+		}
+	}
+	return fmt.Errorf("transfer leadership: %w", err)
 }

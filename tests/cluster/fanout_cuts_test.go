@@ -11,7 +11,7 @@ import (
 )
 
 // cutFor is longer than a request between nodes waits for its answer to be resent.
-const cutFor = 8 * time.Second
+const cutFor = 5 * time.Second
 
 // O7: what one node sends to another is lost for a while, so that commits of a slab
 // arrive whose answers do not; and then the other way round, so that no commit arrives.

@@ -173,7 +173,7 @@ func TestA8DelayIsNeverEarlyAndArrives(t *testing.T) {
 	c.family(client.CreateTopic{Name: "p", Partitions: killParts},
 		client.CreateTopic{Name: "late", Partitions: killParts, FanoutDelayMS: dueDelay.Milliseconds(), VisibilityTimeoutMS: visibility.Milliseconds()})
 	p := c.punctual("late")
-	all := p.produce("healthy", rounds(3000, 20_000))
+	all := p.produce("healthy", rounds(2000, 20_000))
 	p.delivered(all)
 	if _, most := p.judge("healthy"); most > dueLateMax {
 		t.Errorf("99 of 100 are late by up to %v, want %v", most, dueLateMax)
@@ -181,7 +181,7 @@ func TestA8DelayIsNeverEarlyAndArrives(t *testing.T) {
 
 	for i, n := range c.initial {
 		var over func()
-		sent := p.produce(fmt.Sprint("before-", i), rounds(600, 10_000))
+		sent := p.produce(fmt.Sprint("before-", i), rounds(300, 10_000))
 		if i == 0 {
 			over = c.kill(n)
 		} else {

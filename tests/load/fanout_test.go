@@ -18,7 +18,7 @@ const (
 	linkedTopics = 5000
 	linkedPairs  = 1250 // parents of one child; the other topics are in large families
 	familySize   = 100  // topics of such a family, its parent included
-	linkedMemory = 320 << 20
+	linkedMemory = 384 << 20
 	hour         = time.Hour
 )
 

@@ -72,7 +72,7 @@ func (a *API) listMembers(c *call, be *Backends) error {
 		list = append(list, memberView{
 			ID: m.ID, Addr: m.Addr, Status: memberStatus(&m), Draining: m.Draining,
 			OwnedPartitions: be.Members.OwnedPartitions(m.ID), OutboundMoves: outbound[m.ID],
-			Voter: voters[m.ID], Leader: m.ID == leader, HeartbeatAge: age.Seconds(),
+			Voter: voters[m.ID], Leader: m.ID == leader, HeartbeatAge: float64(age.Milliseconds()) / 1000,
 		})
 	}
 	slices.SortFunc(list, func(a, b memberView) int { return cmp.Compare(a.ID, b.ID) })

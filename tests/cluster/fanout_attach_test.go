@@ -88,7 +88,7 @@ func (c contents) before(offsets []int64, payload string) bool {
 
 // A2: an attach whose attach point cannot be had, because an owner of the parent is dead,
 // is answered 503 by every node and leaves no link; a listing meanwhile says that it is
-// not complete. With the owner back both are as they were.
+// not complete, and topic wait does not end. With the owner back both are as they were.
 func TestA2AttachNeedsEveryOwner(t *testing.T) {
 	q := newQuiet(t)
 	c := q.c
@@ -108,6 +108,9 @@ func TestA2AttachNeedsEveryOwner(t *testing.T) {
 		list, err := cl.Children(t.Context(), "p")
 		if err != nil || len(list.Children) != 1 || list.Children[0].LagComplete {
 			t.Errorf("%s lists %+v, %v, want one child that is not complete", n.ID, list, err)
+		}
+		if n.waitLag("p", "wide", time.Second) == nil {
+			t.Errorf("topic wait through %s calls a lag zero that an owner did not report", n.ID)
 		}
 	}
 	c.revive(over, owner)

@@ -264,14 +264,24 @@ func (c *cluster) dispatched(topic string, payloads []string) (have contents) {
 	return have
 }
 
-// caughtUp waits, with the command and through one node, until a child has all that its
+// waitLag waits, with the command and through one node, until a child has all that its
 // parent has.
-func (n *node) caughtUp(parent, child string) {
+func (n *node) waitLag(parent, child string, timeout time.Duration) error {
 	n.c.t.Helper()
 	cmd := exec.CommandContext(n.c.t.Context(), testutil.Binary(n.c.t), "topic", "wait", parent, child,
-		"--lag-zero", "--timeout", drainLag.String(), "--interval", "100ms", "--server", n.url)
-	if out, err := cmd.CombinedOutput(); err != nil {
-		n.c.t.Fatalf("topic wait %s %s through %s: %v: %s", parent, child, n.ID, err, out)
+		"--lag-zero", "--timeout", timeout.String(), "--interval", "100ms", "--server", n.url)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("topic wait %s %s through %s: %w: %s", parent, child, n.ID, err, out)
+	}
+	return nil
+}
+
+// caughtUp is waitLag for as long as a child may take.
+func (n *node) caughtUp(parent, child string) {
+	n.c.t.Helper()
+	if err := n.waitLag(parent, child, drainLag); err != nil {
+		n.c.t.Fatal(err)
 	}
 }
 

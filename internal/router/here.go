@@ -2,6 +2,7 @@ package router
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/narad-mq/narad/internal/broker"
@@ -39,14 +40,65 @@ func (h Here) Settle(ctx context.Context, topic string, handle model.Handle, op 
 func (h Here) Release(topic string, handle model.Handle) { h.r.Local.Release(topic, handle) }
 
 // RegisterTokens keeps a node's tokens for the topics of which this node owns something.
+// One for a topic this replica does not show yet is kept as soon as it does: consumers
+// come right after a create, and would wait for the next renewal.
 func (h Here) RegisterTokens(node, callback string, tokens []peer.Token) {
 	for _, t := range tokens {
 		ttl := t.TTL
 		if t.Drop {
 			ttl = 0
 		}
+		if ttl > 0 && !h.owns(t.Topic) {
+			h.registerLate(node, callback, t.Topic, ttl)
+			continue
+		}
 		h.r.Local.RegisterToken(node, callback, t.Topic, max(ttl, time.Duration(0)))
 	}
+}
+
+// lateMax bounds the registrations that wait for this replica; those past it are left to
+// their renewal.
+const lateMax = 256
+
+// registerLate registers a token once this replica shows that this node owns something of
+// the topic.
+func (h Here) registerLate(node, callback, topic string, ttl time.Duration) {
+	select {
+	case h.r.late <- struct{}{}:
+	default:
+		return
+	}
+	began := h.r.Clock.Now()
+	started := h.r.crew.do(func(ctx context.Context) {
+		defer func() { <-h.r.late }()
+		pause := h.r.Clock.NewTimer(lagPause)
+		defer pause.Stop()
+		for {
+			select {
+			case <-pause.C():
+			case <-ctx.Done():
+				return
+			}
+			passed := h.r.Clock.Now().Sub(began)
+			if passed >= min(lagMax, ttl) {
+				return
+			}
+			if h.owns(topic) {
+				h.r.Local.RegisterToken(node, callback, topic, ttl-passed)
+				return
+			}
+			pause.Reset(lagPause)
+		}
+	})
+	if !started {
+		<-h.r.late
+	}
+}
+
+// owns reports whether this node owns a partition of a topic, by its replica.
+func (h Here) owns(topic string) bool {
+	view, ok := h.r.Directory.Topic(topic)
+	return ok && slices.Contains(view.Owners, h.r.Node)
 }
 
 // Notify takes an owner's word that it has a record of the topic, and reports whether a

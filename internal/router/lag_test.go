@@ -7,6 +7,7 @@ import (
 
 	"github.com/narad-mq/narad/internal/broker"
 	"github.com/narad-mq/narad/internal/model"
+	"github.com/narad-mq/narad/internal/peer"
 )
 
 // TestOwnerHearsLater: an owner that has not heard of a topic, or of a partition added to
@@ -80,6 +81,39 @@ func TestOwnerNeverHears(t *testing.T) {
 		c.create("t") // deleted: then the owner was right
 		if err := c.nodes[0].router.Settle(t.Context(), "t", model.Handle{Nonce: 1}, model.Ack); !errors.Is(err, model.ErrTopicNotFound) {
 			t.Fatalf("ack to a deleted topic: %v", err)
+		}
+	})
+}
+
+// TestTokenOfATopicTheOwnerHearsOfLater: consumers come right after a create. A token whose
+// owner does not show the topic yet counts as soon as it does, not at its renewal, and
+// those that would be too many at once are dropped.
+func TestTokenOfATopicTheOwnerHearsOfLater(t *testing.T) {
+	inCluster(t, 2, func(t *testing.T, c *cluster) {
+		c.create("t", "n1", "n1", "n1")
+		late := &c.nodes[1].replica.older
+		late.Store("t", (*model.TopicView)(nil))
+		waiting := c.pollAny(0, 10*time.Second)
+		pause(lagMax / 2)
+		late.Delete("t")
+		pause(2 * lagPause)
+		c.commit(1, "t", 0, "a")
+		began := time.Now()
+		if got := <-waiting; got.err != nil || len(got.got) != 1 || time.Since(began) > 100*time.Millisecond {
+			t.Fatalf("%+v after %v", got, time.Since(began))
+		}
+	})
+	inCluster(t, 2, func(t *testing.T, c *cluster) {
+		here := c.nodes[1].router.Here()
+		for range lateMax + 1 {
+			here.RegisterTokens("n0", "n0:1", []peer.Token{{Topic: "never", TTL: time.Minute}})
+		}
+		if n := len(c.nodes[1].router.late); n != lateMax {
+			t.Fatalf("%d registrations wait, want %d", n, lateMax)
+		}
+		pause(lagMax + 2*lagPause)
+		if n := len(c.nodes[1].router.late); n != 0 {
+			t.Fatalf("%d registrations still wait", n)
 		}
 	})
 }

@@ -102,6 +102,7 @@ type Router struct {
 	released context.Context // done from ReleaseWaiters on
 	release  context.CancelFunc
 	giving   chan struct{} // slots of records being given back to other owners
+	late     chan struct{} // slots of registrations that wait for this replica
 	crew     crew
 }
 
@@ -114,7 +115,7 @@ func New(o Options) *Router {
 	if o.MaxWait <= 0 {
 		o.MaxWait = waitMax
 	}
-	r := &Router{Options: o, giving: make(chan struct{}, givingMax)}
+	r := &Router{Options: o, giving: make(chan struct{}, givingMax), late: make(chan struct{}, lateMax)}
 	r.released, r.release = context.WithCancel(context.Background())
 	r.crew.open()
 	r.held = newHeld(r)

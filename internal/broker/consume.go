@@ -233,15 +233,16 @@ func (s *scan) park(ctx context.Context, t *topic, seq uint64, until time.Time) 
 		}
 	}
 	defer s.b.freeWaiter(w)
-	if w.word != nil && (late || ctx.Err() != nil) {
+	left := ctx.Err() // asked once: what was handed over has one end
+	if w.word != nil && (late || left != nil) {
 		t.waiters.send(w.word) // no use for it any more: the next one's
-		return false, ctx.Err()
+		return false, left
 	}
-	if ctx.Err() != nil {
+	if left != nil {
 		if w.part != nil {
 			w.part.Unreserve(w.leases)
 		}
-		return false, ctx.Err()
+		return false, left
 	}
 	switch {
 	case w.word != nil:

@@ -118,7 +118,7 @@ func TestJoinTwiceIsStagedOnce(t *testing.T) {
 	if n := len(w.store(w.leader()).Servers()); n != 4 {
 		t.Errorf("%d servers", n)
 	}
-	w.nodes[3].raft = "other.test:7943"
+	w.readdress(3, "other.test:7943")
 	if a := w.join(3, false); a.Admission != admissionDeferred || !strings.Contains(a.Reason, "address has just changed") {
 		t.Errorf("%+v", a)
 	}

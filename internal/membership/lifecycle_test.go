@@ -227,7 +227,7 @@ func TestAddressChangesByAJoin(t *testing.T) {
 	w := formed(t, 3, 3)
 	i := (w.leader() + 1) % 3
 	w.stop(i)
-	w.nodes[i].raft = "moved.test:7943"
+	w.readdress(i, "moved.test:7943")
 	w.start(i)
 	w.eventually(func() bool {
 		s := find(w.store(w.leader()).Servers(), w.nodes[i].id)

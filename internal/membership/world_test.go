@@ -231,6 +231,13 @@ func (w *world) heal() {
 
 var errCut = errors.New("no way there")
 
+// readdress gives a node that is stopped another Raft address.
+func (w *world) readdress(i int, raft string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.nodes[i].raft = raft
+}
+
 // dial is a node's way to the Raft of another.
 func (w *world) dial(from int, addr string, timeout time.Duration) (net.Conn, error) {
 	to, target := -1, ""

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -54,9 +55,9 @@ func (s *story) fault(node string, d, lasted time.Duration, kills bool) {
 // lostProduce an answer that never came: errors as the client makes them.
 func produceErrors(t *testing.T) (refused, lost error) {
 	t.Helper()
-	hang := true
+	var full atomic.Bool // until then no answer comes
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		if hang {
+		if !full.Load() {
 			panic(http.ErrAbortHandler)
 		}
 		w.Header().Set("Content-Type", "application/json")
@@ -73,7 +74,7 @@ func produceErrors(t *testing.T) (refused, lost error) {
 		return c.Produce(context.Background(), "t", client.Message{Payload: []byte("1")})
 	}
 	lost = produce()
-	hang = false
+	full.Store(true)
 	refused = produce()
 	if !client.Uncertain(lost) || client.Uncertain(refused) || refused == nil {
 		t.Fatalf("lost: %v; refused: %v", lost, refused)

@@ -132,8 +132,7 @@ func (s *Store) TransferLeadership(ctx context.Context) error {
 	if !s.IsLeader() || len(voters) == 0 {
 		return nil
 	}
-	since := s.clock.Now().Add(-answeredLately)
-	answering := slices.DeleteFunc(slices.Clone(voters), func(server Server) bool { return !s.Answered(server, since) })
+	answering := s.answering(ctx, voters)
 	ask := []func() raft.Future{func() raft.Future { return s.raft.LeadershipTransfer() }}
 	if n := len(answering); n > 0 && n < len(voters) {
 		ask = ask[:0]
@@ -153,4 +152,34 @@ func (s *Store) TransferLeadership(ctx context.Context) error {
 		}
 	}
 	return fmt.Errorf("transfer leadership: %w", err)
+}
+
+// Bounds of the wait for a voter that answers.
+const (
+	answerWait = time.Second
+	answerPoll = 20 * time.Millisecond
+)
+
+// answering is which of the voters have answered of late; where none has, as on a busy
+// machine, the first that do within a second.
+func (s *Store) answering(ctx context.Context, voters []Server) []Server {
+	since := s.clock.Now().Add(-answeredLately)
+	timer := s.clock.NewTimer(answerWait)
+	defer timer.Stop()
+	poll := s.clock.NewTimer(answerPoll)
+	defer poll.Stop()
+	for {
+		out := slices.DeleteFunc(slices.Clone(voters), func(v Server) bool { return !s.Answered(v, since) })
+		if len(out) > 0 {
+			return out
+		}
+		select {
+		case <-poll.C():
+			poll.Reset(answerPoll)
+		case <-timer.C():
+			return nil
+		case <-ctx.Done():
+			return nil
+		}
+	}
 }

@@ -95,7 +95,7 @@ func (n *node) openClients(context.Context) (err error) {
 // openMembership serves what a node answers as a member, the leader's part included, and
 // what the leader reads for others. It joins nothing yet.
 func (n *node) openMembership(context.Context) error {
-	n.net.table = router.NewTable(n.cfg.Cluster.NodeID, n.store, n.store.Leader)
+	n.net.table = router.NewTable(n.cfg.Cluster.NodeID, n.store)
 	n.net.members = membership.New(membership.Options{
 		Self: n.self, Peers: n.cfg.Cluster.Peers, Store: n.store, Client: n.net.peers,
 		Clock: n.clk, Logger: n.log, Registry: n.reg,

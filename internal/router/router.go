@@ -110,7 +110,7 @@ type Router struct {
 // consume is held; see Close.
 func New(o Options) *Router {
 	if o.Table == nil {
-		o.Table = NewTable(o.Node, o.Directory, nil)
+		o.Table = NewTable(o.Node, o.Directory)
 	}
 	if o.MaxWait <= 0 {
 		o.MaxWait = waitMax

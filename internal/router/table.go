@@ -38,7 +38,6 @@ type Target struct {
 type Table struct {
 	node    string
 	replica Directory
-	leader  func() (id, addr string)
 
 	mu   sync.Mutex // serialises replacing now
 	view atomic.Pointer[members]
@@ -61,10 +60,9 @@ type route struct {
 	others []Target         // the other owners with an address, each once, ascending by id
 }
 
-// NewTable makes a table for the member node. leader names the Raft leader, or "": nil when
-// nobody asks for it.
-func NewTable(node string, replica Directory, leader func() (id, raftAddr string)) *Table {
-	return &Table{node: node, replica: replica, leader: leader}
+// NewTable makes a table for the member node.
+func NewTable(node string, replica Directory) *Table {
+	return &Table{node: node, replica: replica}
 }
 
 // Owner is the member that owns a partition. Errors: ErrUnavailable until the replica was
@@ -87,16 +85,6 @@ func (t *Table) Owner(topic string, p int) (Target, error) {
 
 // Members are the members with a record, ascending by id; the slice is shared.
 func (t *Table) Members() []Target { return t.members().list }
-
-// Leader is the Raft leader as a member; false while none is known or it has no record.
-func (t *Table) Leader() (Target, bool) {
-	if t.leader == nil {
-		return Target{}, false
-	}
-	id, _ := t.leader()
-	m, ok := t.members().byID[id]
-	return m, ok
-}
 
 // topic is the view of a topic, once the replica's word counts.
 func (t *Table) topic(name string) (*model.TopicView, error) {

@@ -14,8 +14,7 @@ import (
 // TestTable: what it answers, and that it follows views and members, but not heartbeats.
 func TestTable(t *testing.T) {
 	inCluster(t, 3, func(t *testing.T, c *cluster) {
-		leader := "n2"
-		tab := NewTable("n0", c.nodes[0].replica, func() (string, string) { return leader, "" })
+		tab := NewTable("n0", c.nodes[0].replica)
 		c.create("t", "n0", "n1", "stranger", "")
 		for p, want := range []Target{
 			{ID: "n0", Addr: "host0:7942", Alive: true, Local: true}, {ID: "n1", Addr: "host1:7942", Alive: true}, {ID: "stranger"},
@@ -32,13 +31,6 @@ func TestTable(t *testing.T) {
 			if _, err := tab.Owner(tc.topic, tc.p); !errors.Is(err, tc.want) {
 				t.Errorf("owner of %s/%d: %v, want %v", tc.topic, tc.p, err, tc.want)
 			}
-		}
-		if l, ok := tab.Leader(); !ok || l.Addr != "host2:7942" {
-			t.Errorf("leader: %+v %v", l, ok)
-		}
-		leader = ""
-		if l, ok := tab.Leader(); ok {
-			t.Errorf("leader: %+v", l)
 		}
 		before := tab.members()
 		c.edit("n1", func(m *model.Member) { m.HeartbeatAt, m.Draining, m.Build = 5, true, "3.2.0" })
@@ -80,10 +72,7 @@ func TestTable(t *testing.T) {
 func TestTableIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := &registryOfAll{views: map[string]*model.TopicView{}}
-		tab := NewTable("n0", &replica{registryOfAll: all}, nil)
-		if _, ok := tab.Leader(); ok {
-			t.Error("a leader from nowhere")
-		}
+		tab := NewTable("n0", &replica{registryOfAll: all})
 		for i := range routesMax + 100 {
 			tab.route(&model.TopicView{Topic: model.Topic{Name: fmt.Sprint(i)}})
 		}
@@ -108,7 +97,7 @@ func BenchmarkTable(b *testing.B) {
 		v.Owners = append(v.Owners, fmt.Sprint("n", p%5))
 	}
 	all.views["t"] = v
-	tab := NewTable("n0", &replica{registryOfAll: all}, nil)
+	tab := NewTable("n0", &replica{registryOfAll: all})
 	b.Run("owner", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
